@@ -1,0 +1,1 @@
+"""The finance pages: they read the ledger and nothing else."""

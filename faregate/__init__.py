@@ -1,0 +1,3 @@
+"""The command line: dispatches, and nothing else."""
+
+__version__ = "0.1.0"

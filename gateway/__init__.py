@@ -1,0 +1,1 @@
+"""The proxy process: bytes in, a decision, bytes out, and every token written down."""

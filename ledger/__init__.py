@@ -1,0 +1,1 @@
+"""Remembers: tables, spool and the questions that finance asks."""

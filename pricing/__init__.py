@@ -1,0 +1,1 @@
+"""Tokens and money: pure arithmetic that imports nothing of ours."""
