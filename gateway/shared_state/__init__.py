@@ -23,6 +23,7 @@ class Demand:
     tokens: int  # input estimate + the most output it may have
     requests_per_minute: int | None  # the key's own limits; the team's and budgets come from the config
     tokens_per_minute: int | None
+    counts_as_request: bool = True  # False: a fallback of a request that was counted already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
