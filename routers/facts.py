@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-TaskKind = Literal["chat", "agent", "code", "extraction", "summary", "translation", "reasoning", "long_context"]
+TaskKind = Literal[
+    "chat", "agent", "code", "extraction", "summary", "translation", "reasoning", "long_context"
+]
 """What the classifier says a request is. A closed set: it is a metric label."""
 
 

@@ -1,0 +1,375 @@
+"""What a rule asks of a request: conditions that can say why they do not hold, and an index that finds
+the first rule whose conditions all hold without asking every rule.
+
+The index works on sets of rules written as bits of one whole number, the first rule being the lowest bit.
+For every field that some rule asks about there is a column: a value of the field -> the rules that this
+value does not rule out. A request takes one set from each column; what is left of their intersection are the
+rules that match, and its lowest bit is the first of them. So a thousand rules cost what ten do.
+
+An unknown value (no customer named, no budget) never meets a condition; in `not` it therefore always passes.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from routers.facts import Classification, RequestFacts
+
+Value = str | bool | int | float
+Getter = Callable[[RequestFacts, Classification, float | None, float], Value | None]
+
+TASK_KINDS = ("chat", "agent", "code", "extraction", "summary", "translation", "reasoning", "long_context")
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+def _hour(facts: RequestFacts, seen: Classification, left: float | None, now: float) -> int:
+    return int(now // 3600) % 24
+
+
+def _weekday(facts: RequestFacts, seen: Classification, left: float | None, now: float) -> str:
+    return WEEKDAYS[int(now // 86400 + 3) % 7]  # 1970-01-01 was a Thursday
+
+
+TEXT_FIELDS: Mapping[str, Getter] = {
+    "application": lambda facts, seen, left, now: facts.application,
+    "team": lambda facts, seen, left, now: facts.team or None,
+    "key": lambda facts, seen, left, now: facts.key_id or None,
+    "model": lambda facts, seen, left, now: facts.model,
+    "task_kind": lambda facts, seen, left, now: seen.task_kind,
+    "customer": lambda facts, seen, left, now: facts.customer,
+    "feature": lambda facts, seen, left, now: facts.feature,
+    "user": lambda facts, seen, left, now: facts.user,
+    "reasoning_effort": lambda facts, seen, left, now: facts.reasoning_effort,
+    "weekday": _weekday,
+}
+FLAG_FIELDS: Mapping[str, Getter] = {
+    "stream": lambda facts, seen, left, now: facts.stream,
+    "json_output": lambda facts, seen, left, now: facts.json_output,
+    "has_tools": lambda facts, seen, left, now: facts.has_tools,
+    "has_images": lambda facts, seen, left, now: facts.has_images,
+}
+NUMBER_FIELDS: Mapping[str, Getter] = {
+    "confidence": lambda facts, seen, left, now: seen.confidence,
+    "input_tokens": lambda facts, seen, left, now: facts.input_tokens,
+    "max_output_tokens": lambda facts, seen, left, now: facts.max_output_tokens,
+    "messages": lambda facts, seen, left, now: facts.messages,
+    "turn": lambda facts, seen, left, now: facts.turn,
+    "hour": _hour,
+    "budget_left_share": lambda facts, seen, left, now: left,
+}
+FIELDS: Mapping[str, Getter] = {**TEXT_FIELDS, **FLAG_FIELDS, **NUMBER_FIELDS}
+CLOSED_SETS: Mapping[str, tuple[str, ...]] = {"task_kind": TASK_KINDS, "weekday": WEEKDAYS}
+LIMITS: Mapping[str, tuple[float, float | None]] = {
+    "confidence": (0, 1),
+    "input_tokens": (0, None),
+    "max_output_tokens": (1, None),
+    "messages": (0, None),
+    "turn": (1, None),
+    "hour": (0, 23),
+    "budget_left_share": (0, 1),
+}
+"""The smallest and the largest value that a number can have; None: no largest."""
+
+RANGE_WORDS = ("at_least", "above", "below", "at_most")
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyOf:
+    """Holds for each of these values."""
+
+    values: tuple[Value, ...]
+
+    def holds(self, value: Value) -> bool:
+        """True if `value` is one of them."""
+        return value in self.values
+
+    @property
+    def text(self) -> str:
+        """As a sentence says it: `chat or code`."""
+        return " or ".join(_shown(value) for value in self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Holds between two bounds; None: no bound on that side."""
+
+    low: float | None = None
+    low_is_in: bool = True  # `at_least`, not `above`
+    high: float | None = None
+    high_is_in: bool = True  # `at_most`, not `below`
+
+    def holds(self, value: Value) -> bool:
+        """True if the number `value` lies within the bounds."""
+        if isinstance(value, str):
+            return False
+        if self.low is not None and (value < self.low or (value == self.low and not self.low_is_in)):
+            return False
+        return not (
+            self.high is not None and (value > self.high or (value == self.high and not self.high_is_in))
+        )
+
+    @property
+    def text(self) -> str:
+        """As a sentence says it: `at least 10 and below 20`."""
+        parts: list[str] = []
+        if self.low is not None:
+            parts.append(f"{'at least' if self.low_is_in else 'above'} {_shown(self.low)}")
+        if self.high is not None:
+            parts.append(f"{'at most' if self.high_is_in else 'below'} {_shown(self.high)}")
+        return " and ".join(parts)
+
+    def lies_within(self, other: "Range") -> bool:
+        """True if every value that meets this range meets the other one."""
+        if other.low is not None:
+            if self.low is None or self.low < other.low:
+                return False
+            if self.low == other.low and self.low_is_in and not other.low_is_in:
+                return False
+        if other.high is not None:
+            if self.high is None or self.high > other.high:
+                return False
+            if self.high == other.high and self.high_is_in and not other.high_is_in:
+                return False
+        return True
+
+    def meets(self, other: "Range") -> bool:
+        """True if some number could lie in both."""
+        lows = [r for r in (self, other) if r.low is not None]
+        highs = [r for r in (self, other) if r.high is not None]
+        for a in lows:
+            for b in highs:
+                assert a.low is not None
+                assert b.high is not None
+                if a.low > b.high or (a.low == b.high and not (a.low_is_in and b.high_is_in)):
+                    return False
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One thing a rule asks of a request."""
+
+    field: str
+    test: AnyOf | Range
+    negated: bool = False  # stood in `not`
+
+    def holds(self, value: Value | None) -> bool:
+        """True if a request with this value of the field passes; None: the value is unknown."""
+        return (value is not None and self.test.holds(value)) is not self.negated
+
+    @property
+    def text(self) -> str:
+        """As a sentence: `task_kind is chat or code`, `input_tokens is not below 8000`."""
+        return f"{self.field} is {'not ' if self.negated else ''}{self.test.text}"
+
+    def why_not(self, value: Value | None) -> str:
+        """Why a request with this value does not pass: `task_kind is code, not chat`."""
+        shown = "unknown" if value is None else _shown(value)
+        if self.negated:
+            return f"{self.field} is {shown}, which `not` excludes"
+        return f"{self.field} is {shown}, not {self.test.text}"
+
+    @property
+    def can_hold(self) -> bool:
+        """False if no request could ever pass."""
+        least, most = LIMITS.get(self.field, (None, None))
+        possible = Range(low=least, high=most)
+        if isinstance(self.test, AnyOf):
+            if self.negated:
+                every: set[Value] = {*CLOSED_SETS.get(self.field, ())}
+                if self.field in FLAG_FIELDS:
+                    every = {True, False}
+                return not every or bool(every - {*self.test.values})
+            return any(possible.holds(v) for v in self.test.values) if self.field in NUMBER_FIELDS else True
+        if self.negated:
+            return not possible.lies_within(self.test) or self.field in (
+                "max_output_tokens",
+                "budget_left_share",
+            )
+        return self.test.meets(self.test) and self.test.meets(possible)
+
+    def implies(self, other: "Condition") -> bool:
+        """True if certainly every request that passes this condition passes the other, on the same field."""
+        mine, theirs = self.test, other.test
+        if self.negated:
+            if not other.negated:
+                return False
+            return _covers(mine, theirs)
+        if other.negated:
+            return isinstance(mine, AnyOf) and not any(theirs.holds(value) for value in mine.values)
+        return _covers(theirs, mine)
+
+
+def _covers(wide: AnyOf | Range, narrow: AnyOf | Range) -> bool:
+    if isinstance(narrow, AnyOf):
+        return all(wide.holds(value) for value in narrow.values)
+    return isinstance(wide, Range) and narrow.lies_within(wide)
+
+
+def contradict(conditions: Sequence[Condition]) -> bool:
+    """True if certainly no request can pass all of these."""
+    for condition in conditions:
+        if not condition.can_hold:
+            return True
+        for other in conditions:
+            if (
+                other is not condition
+                and other.field == condition.field
+                and other.negated
+                and not condition.negated
+                and _covers(other.test, condition.test)
+            ):
+                return True
+    return False
+
+
+def shadows(earlier: Sequence[Condition], later: Sequence[Condition]) -> bool:
+    """True if every request that the later conditions let pass, the earlier ones let pass too."""
+    return all(
+        any(mine.field == theirs.field and mine.implies(theirs) for mine in later) for theirs in earlier
+    )
+
+
+class _TextColumn:
+    """One field with closed values: value -> the rules that it does not rule out."""
+
+    __slots__ = ("_masks", "_other", "get")
+
+    def __init__(
+        self, get: Getter, every: int, asked: Sequence[tuple[int, Condition]], *, negated: bool
+    ) -> None:
+        self.get = get
+        asking = 0
+        named: dict[Value | None, int] = {}
+        for rule, condition in asked:
+            asking |= 1 << rule
+            assert isinstance(condition.test, AnyOf)
+            for value in condition.test.values:
+                named[value] = named.get(value, 0) | (1 << rule)
+        free = every & ~asking
+        if negated:
+            self._other = every
+            self._masks = {value: every & ~rules for value, rules in named.items()}
+        else:
+            self._other = free
+            self._masks = {value: free | rules for value, rules in named.items()}
+
+    def rules(self, value: Value | None) -> int:
+        """The rules that this value does not rule out. `None` is in no table."""
+        return self._masks.get(value, self._other)
+
+
+class _NumberColumn:
+    """One field of numbers, cut at every bound that a rule names: piece -> the rules it does not rule out.
+
+    Piece 2i+1 is the i-th bound itself, piece 2i what lies between it and the bound before.
+    """
+
+    __slots__ = ("_bounds", "_masks", "_unknown", "get")
+
+    def __init__(
+        self, get: Getter, every: int, asked: Sequence[tuple[int, Condition]], *, negated: bool
+    ) -> None:
+        self.get = get
+        bounds: set[float] = set()
+        for _, condition in asked:
+            bounds.update(_bounds_of(condition.test))
+        self._bounds = sorted(bounds)
+        at = {bound: 2 * i + 1 for i, bound in enumerate(self._bounds)}
+        pieces = 2 * len(self._bounds) + 1
+        turns = [0] * (pieces + 1)  # rules whose test begins or ends to hold at this piece
+        asking = 0
+        for rule, condition in asked:
+            bit = 1 << rule
+            asking |= bit
+            test = condition.test
+            if isinstance(test, AnyOf):
+                for value in {*test.values}:
+                    assert not isinstance(value, str)
+                    turns[at[value]] ^= bit
+                    turns[at[value] + 1] ^= bit
+                continue
+            first = 0 if test.low is None else at[test.low] + (not test.low_is_in)
+            after = pieces if test.high is None else at[test.high] + test.high_is_in
+            if first < after:
+                turns[first] ^= bit
+                turns[after] ^= bit
+        free = every & ~asking
+        self._unknown = every if negated else free
+        self._masks: list[int] = []
+        holding = 0
+        for piece in range(pieces):
+            holding ^= turns[piece]
+            self._masks.append(every & ~holding if negated else free | holding)
+
+    def rules(self, value: Value | None) -> int:
+        """The rules that this value does not rule out."""
+        if value is None or isinstance(value, str):
+            return self._unknown
+        bounds = self._bounds
+        i = bisect_left(bounds, value)
+        return self._masks[2 * i + 1 if i < len(bounds) and bounds[i] == value else 2 * i]
+
+
+def _bounds_of(test: AnyOf | Range) -> list[float]:
+    if isinstance(test, AnyOf):
+        return [value for value in test.values if not isinstance(value, str)]
+    return [bound for bound in (test.low, test.high) if bound is not None]
+
+
+class RuleIndex:
+    """Finds the rules whose conditions all hold."""
+
+    __slots__ = ("_columns", "every")
+
+    def __init__(self, rules: Sequence[Sequence[Condition]]) -> None:
+        self.every = (1 << len(rules)) - 1  # all rules, as a set
+        asked: dict[tuple[str, bool], list[tuple[int, Condition]]] = {}
+        for number, conditions in enumerate(rules):
+            for condition in conditions:
+                asked.setdefault((condition.field, condition.negated), []).append((number, condition))
+        self._columns: list[tuple[Getter, Callable[[Value | None], int]]] = []
+        for (field, negated), these in asked.items():
+            kind = _NumberColumn if field in NUMBER_FIELDS else _TextColumn
+            column = kind(FIELDS[field], self.every, these, negated=negated)
+            self._columns.append((column.get, column.rules))
+
+    def matching(
+        self, facts: RequestFacts, seen: Classification, left: float | None, now: float, among: int
+    ) -> int:
+        """The rules of the set `among` that match. Its lowest bit is the first of them.
+
+        `left` is the share (0 to 1) left of the tightest budget, None without one; `now` is wall time in
+        seconds.
+        """
+        matching = among
+        for get, rules in self._columns:
+            if not matching:
+                return 0
+            matching &= rules(get(facts, seen, left, now))
+        return matching
+
+
+def first_of(rules: int) -> int:
+    """The number of the first rule of a set that is not empty."""
+    return (rules & -rules).bit_length() - 1
+
+
+def why_not(
+    conditions: Sequence[Condition], facts: RequestFacts, seen: Classification, left: float | None, now: float
+) -> tuple[str, ...]:
+    """Every condition that does not hold, each with what was found instead; empty: the rule matches."""
+    reasons: list[str] = []
+    for condition in conditions:
+        value = FIELDS[condition.field](facts, seen, left, now)
+        if not condition.holds(value):
+            reasons.append(condition.why_not(value))
+    return tuple(reasons)

@@ -1,0 +1,451 @@
+"""Decides which deployments answer a request, in which order, and says why.
+
+In this order: a deployment asked for by name is pinned; `[names]` may turn a model name into something else;
+a model name is pinned to its deployment; a tier asked for by name is honoured; `auto` leaves it to the rules,
+the first that matches decides, and where none does the default tier. Then every deployment of the tier that
+cannot take the request, or may not, is passed over; those that rest come last.
+
+Nothing here has a clock or a memory: the same inputs give the same decision.
+"""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, Protocol
+
+from routers.conditions import first_of, why_not
+from routers.facts import Classification, RequestFacts
+from routers.policy import AUTO, Deployment, Fate, Policy, TierSpec, shared_order
+
+ASKED_BY_NAME = "asked for by name"
+DEFAULT = "default"
+PINNED = "pinned"
+
+RefusalCode = Literal[
+    "model_not_found",
+    "tier_not_allowed",
+    "model_not_allowed",
+    "context_length_exceeded",
+    "no_deployment",
+    "budget_exceeded",
+]
+
+
+class Standing(Protocol):
+    """What is known of the deployments' health."""
+
+    def is_open(self, deployment: str, now: float) -> bool:
+        """True if it should not be called now."""
+        ...
+
+    def rests_for(self, deployment: str, now: float) -> float:
+        """Seconds until it may be called."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerLimits:
+    """What a caller may reach. None: anything."""
+
+    tiers: frozenset[str] | None = None
+    regions: frozenset[str] | None = None
+
+    def within(self, other: "CallerLimits") -> "CallerLimits":
+        """What both allow: a key's limits within its team's."""
+        return CallerLimits(tiers=_both(self.tiers, other.tiers), regions=_both(self.regions, other.regions))
+
+
+def _both(a: frozenset[str] | None, b: frozenset[str] | None) -> frozenset[str] | None:
+    if a is None:
+        return b
+    return a if b is None else a & b
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A deployment that was not planned, and why."""
+
+    deployment: str
+    reason: str
+    kind: Literal["off", "region", "accepts", "context"] = "accepts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Where a request goes."""
+
+    rule: str  # its name; or `asked for by name`, `default`, `pinned`
+    tier: str  # empty: pinned
+    deployments: tuple[str, ...]  # in the order to try, those that rest last; never empty
+    all_rest: bool  # every one of them rests: an attempt is a last resort
+    because: tuple[str, ...]
+    passed_over: tuple[PassedOver, ...] = ()
+    arm: str | None = None
+    propensity: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Why a request goes nowhere."""
+
+    code: RefusalCode
+    message: str
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+def decide(
+    policy: Policy,
+    facts: RequestFacts,
+    classification: Classification,
+    *,
+    limits: CallerLimits,
+    allowed_tiers: frozenset[str] | None,
+    budget_left_share: float | None,
+    health: Standing,
+    now: float,
+    clock: float | None = None,
+) -> Decision | Refused:
+    """The plan for one request, or why there is none.
+
+    `allowed_tiers`: what spent budgets leave; None: they leave everything.
+    `budget_left_share`: of the tightest budget, None without one.
+    `now` is wall time in seconds (UTC) for rules that ask for it, `clock` the clock that `health` is kept by;
+    None: the same one.
+    """
+    at = now if clock is None else clock
+    fate = policy.fates.get(facts.model)
+    if fate is None:
+        return _unknown_model(policy, facts.model, limits)
+    if fate.kind == "deployment":
+        return _pinned(policy, fate, facts, limits, allowed_tiers, health, at)
+    if fate.kind == "tier":
+        if limits.tiers is not None and fate.target not in limits.tiers:
+            return _tier_not_allowed(fate.target, limits.tiers)
+        if allowed_tiers is None or fate.target in allowed_tiers:
+            plan = _plan(policy.tiers[fate.target], policy, facts, limits, health, at)
+            if plan.deployments:
+                return plan.decision(ASKED_BY_NAME, (fate.because,))
+            return _nobody(f'tier "{fate.target}"', plan.passed_over)
+        because = (fate.because, "a budget is spent: only what it leaves may be used")
+        return _first_that_can(policy, facts, limits, allowed_tiers, health, at, because)
+    return _by_rules(
+        policy, fate, facts, classification, limits, allowed_tiers, budget_left_share, health, now, at
+    )
+
+
+def _by_rules(
+    policy: Policy,
+    fate: Fate,
+    facts: RequestFacts,
+    seen: Classification,
+    limits: CallerLimits,
+    allowed_tiers: frozenset[str] | None,
+    left: float | None,
+    health: Standing,
+    now: float,
+    at: float,
+) -> Decision | Refused:
+    may_use = _both(limits.tiers, allowed_tiers)
+    index = policy.index
+    among = index.every
+    if may_use is not None:
+        among = 0
+        for tier in may_use:
+            among |= policy.rules_to.get(tier, 0)
+    because: tuple[str, ...] = (fate.because,) if fate.because else ()
+    passed_over: tuple[PassedOver, ...] = ()
+    tried: set[str] = set()
+    rules = index.matching(facts, seen, left, now, among)
+    while rules:
+        number = first_of(rules)
+        tier = policy.rules[number].tier
+        plan = _plan(policy.tiers[tier], policy, facts, limits, health, at)
+        because = (*because, policy.rule_texts[number])
+        if plan.deployments:
+            return plan.decision(policy.rules[number].name, because, passed_over)
+        passed_over += plan.passed_over
+        because = (*because, f'no deployment of tier "{tier}" can take this request')
+        tried.add(tier)
+        rules &= ~policy.rules_to[tier]
+    because = (*because, "no rule matches" if not tried else "no other rule matches")
+    if may_use is None or policy.default in may_use:
+        plan = _plan(policy.tiers[policy.default], policy, facts, limits, health, at)
+        if plan.deployments:
+            return plan.decision(DEFAULT, because, passed_over)
+        passed_over += plan.passed_over if policy.default not in tried else ()
+        return _nobody(f'tier "{policy.default}"', passed_over)
+    because = (*because, f'the default tier "{policy.default}" may not be used here')
+    return _first_that_can(policy, facts, limits, allowed_tiers, health, at, because)
+
+
+def _first_that_can(
+    policy: Policy,
+    facts: RequestFacts,
+    limits: CallerLimits,
+    allowed_tiers: frozenset[str] | None,
+    health: Standing,
+    at: float,
+    because: tuple[str, ...],
+) -> Decision | Refused:
+    """The first tier of the file that the caller may use and that can take the request."""
+    may_use = _both(limits.tiers, allowed_tiers) or frozenset[str]()
+    passed_over: tuple[PassedOver, ...] = ()
+    for tier in policy.tiers.values():
+        if tier.name in may_use:
+            plan = _plan(tier, policy, facts, limits, health, at)
+            if plan.deployments:
+                return plan.decision(
+                    DEFAULT, (*because, f'tier "{tier.name}" is the first that may'), passed_over
+                )
+            passed_over += plan.passed_over
+    if passed_over:
+        return _nobody("the tiers that may be used", passed_over)
+    if allowed_tiers is not None:
+        return Refused(
+            code="budget_exceeded", message="a budget is spent, and this key may not use the tiers it leaves"
+        )
+    return _tier_not_allowed(policy.default, limits.tiers or frozenset())
+
+
+def _pinned(
+    policy: Policy,
+    fate: Fate,
+    facts: RequestFacts,
+    limits: CallerLimits,
+    allowed_tiers: frozenset[str] | None,
+    health: Standing,
+    at: float,
+) -> Decision | Refused:
+    deployment = policy.deployments[fate.target]
+    homes = policy.tiers_of[deployment.name]
+    # Limits name tiers, so a deployment may be had by those who may have a tier that holds it.
+    if limits.tiers is not None and not homes & limits.tiers:
+        message = f'this key may not use "{facts.model}"; it may ask for {_listed(sorted(limits.tiers))}'
+        return Refused(code="model_not_allowed", message=message)
+    if allowed_tiers is not None and not homes & (_both(limits.tiers, allowed_tiers) or frozenset()):
+        message = f"a budget is spent; until it opens again only {_listed(sorted(allowed_tiers))} may be used"
+        return Refused(code="budget_exceeded", message=message)
+    passed = _cannot(deployment, facts, limits.regions, None)
+    if passed is not None:
+        if passed.kind == "region":
+            message = f'this key may not use "{facts.model}": {passed.reason}'
+            return Refused(code="model_not_allowed", message=message, passed_over=(passed,))
+        return _nobody(f'deployment "{deployment.name}"', (passed,))
+    rests = health.is_open(deployment.name, at)
+    return Decision(
+        rule=PINNED, tier="", deployments=(deployment.name,), all_rest=rests, because=(fate.because,)
+    )
+
+
+@dataclass(slots=True)
+class _Plan:
+    tier: str
+    deployments: tuple[str, ...]
+    all_rest: bool
+    passed_over: tuple[PassedOver, ...]
+    because: tuple[str, ...]
+
+    def decision(
+        self, rule: str, because: tuple[str, ...], passed_over: tuple[PassedOver, ...] = ()
+    ) -> Decision:
+        return Decision(
+            rule=rule,
+            tier=self.tier,
+            deployments=self.deployments,
+            all_rest=self.all_rest,
+            because=because + self.because,
+            passed_over=passed_over + self.passed_over,
+        )
+
+
+def _plan(
+    tier: TierSpec, policy: Policy, facts: RequestFacts, limits: CallerLimits, health: Standing, at: float
+) -> _Plan:
+    ready: list[str] = []
+    resting: list[str] = []
+    passed_over: list[PassedOver] = []
+    because: tuple[str, ...] = ()
+    for choice in tier.choices:
+        shared = len(choice) > 1
+        for name in shared_order(tier.name, choice, facts.session):
+            if name in ready or name in resting:
+                continue
+            passed = _cannot(policy.deployments[name], facts, limits.regions, tier.max_output_tokens)
+            if passed is not None:
+                passed_over.append(passed)
+                continue
+            if health.is_open(name, at):
+                resting.append(name)
+                continue
+            if shared and not ready:
+                because = (f'this session\'s share of tier "{tier.name}" is "{name}"',)
+            ready.append(name)
+    if resting:
+        resting.sort(key=lambda name: health.rests_for(name, at))
+        because = (*because, f"resting after failures, so last: {_listed(resting)}")
+    return _Plan(tier.name, (*ready, *resting), not ready, tuple(passed_over), because)
+
+
+def _cannot(
+    deployment: Deployment, facts: RequestFacts, regions: frozenset[str] | None, cap: int | None
+) -> PassedOver | None:
+    """Why this deployment cannot or may not take the request; None: it can."""
+    name = deployment.name
+    if deployment.off_because is not None:
+        return PassedOver(deployment=name, reason=deployment.off_because, kind="off")
+    if regions is not None and deployment.region not in regions:
+        where = (
+            "its region is not known" if deployment.region is None else f"it is in region {deployment.region}"
+        )
+        return PassedOver(
+            deployment=name, reason=f"{where}, and only {_listed(sorted(regions))} may be used", kind="region"
+        )
+    accepts = deployment.accepts
+    if accepts is not None:
+        if facts.has_images and "images" not in accepts:
+            return PassedOver(deployment=name, reason="it does not accept images")
+        if facts.has_tools and "tools" not in accepts:
+            return PassedOver(deployment=name, reason="it does not accept tools")
+        if facts.json_schema and "json_schema" not in accepts:
+            return PassedOver(deployment=name, reason="it does not accept json_schema")
+        if facts.has_audio and "audio" not in accepts:
+            return PassedOver(deployment=name, reason="it does not accept audio")
+        if facts.reasoning_effort not in (None, "none") and "reasoning" not in accepts:
+            return PassedOver(deployment=name, reason="it does not accept reasoning")
+    asked = facts.max_output_tokens
+    if cap is not None and (asked is None or asked > cap):
+        asked = cap
+    most = deployment.max_output_tokens
+    if most is not None and facts.max_output_tokens is not None and asked is not None and asked > most:
+        return PassedOver(
+            deployment=name, reason=f"it gives at most {most} output tokens, and {asked} are asked for"
+        )
+    window = deployment.context_tokens
+    # Pictures and sound are far fewer tokens than their bytes suggest: there the provider is the one to say.
+    if window is not None and not facts.has_images and not facts.has_audio:
+        needed = facts.input_tokens + (asked or 0)
+        if needed > window:
+            reason = f"its context is {window} tokens, and this request needs about {needed}"
+            return PassedOver(deployment=name, reason=reason, kind="context")
+    return None
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names) or "nothing"
+
+
+def _nobody(where: str, passed_over: tuple[PassedOver, ...]) -> Refused:
+    once = tuple({passed.deployment: passed for passed in passed_over}.values())
+    reasons = "; ".join(f'"{passed.deployment}": {passed.reason}' for passed in once)
+    live = [passed for passed in once if passed.kind != "off"]
+    if live and all(passed.kind == "context" for passed in live):
+        return Refused(
+            code="context_length_exceeded",
+            message=f"this request is too long for {where}: {reasons}",
+            passed_over=once,
+        )
+    if live and all(passed.kind == "region" for passed in live):
+        return Refused(
+            code="model_not_allowed",
+            message=f"this key may not be answered by {where}: {reasons}",
+            passed_over=once,
+        )
+    return Refused(
+        code="no_deployment", message=f"nothing in {where} can take this request: {reasons}", passed_over=once
+    )
+
+
+def _tier_not_allowed(tier: str, allowed: frozenset[str]) -> Refused:
+    message = f'this key may not use tier "{tier}"; it may ask for {_listed(sorted(allowed))}'
+    return Refused(code="tier_not_allowed", message=message)
+
+
+def _unknown_model(policy: Policy, model: str, limits: CallerLimits) -> Refused:
+    shown = model if len(model) <= 64 else f"{model[:64]}..."
+    hint = ""
+    if model and len(model) <= 64:
+        known = [name for name, fate in policy.fates.items() if _may_see(policy, fate, limits)]
+        near = get_close_matches(model, known[:1000], n=3, cutoff=0.6)
+        hint = f"; did you mean {_listed(near)}?" if near else ""
+    return Refused(code="model_not_found", message=f'no tier, deployment or model is called "{shown}"{hint}')
+
+
+def _may_see(policy: Policy, fate: Fate, limits: CallerLimits) -> bool:
+    if limits.tiers is None or fate.kind == "rules":
+        return True
+    if fate.kind == "tier":
+        return fate.target in limits.tiers
+    return bool(policy.tiers_of[fate.target] & limits.tiers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOutcome:
+    """What one rule said of one request."""
+
+    rule: str
+    tier: str
+    matches: bool
+    why_not: tuple[str, ...]  # every condition that does not hold, with what was found
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A decision with everything that was weighed."""
+
+    decision: Decision | Refused
+    asked: str  # the name the client sent, and what it means
+    rules: tuple[RuleOutcome, ...]
+
+
+def explain(
+    policy: Policy,
+    facts: RequestFacts,
+    classification: Classification,
+    *,
+    limits: CallerLimits,
+    allowed_tiers: frozenset[str] | None,
+    budget_left_share: float | None,
+    health: Standing,
+    now: float,
+    clock: float | None = None,
+) -> Explanation:
+    """As `decide`, and for every rule whether it matches and why not, in the order of the file."""
+    decision = decide(
+        policy,
+        facts,
+        classification,
+        limits=limits,
+        allowed_tiers=allowed_tiers,
+        budget_left_share=budget_left_share,
+        health=health,
+        now=now,
+        clock=clock,
+    )
+    fate = policy.fates.get(facts.model)
+    may_use = _both(limits.tiers, allowed_tiers)
+    asked_for_rules = fate is not None and fate.kind == "rules"
+    outcomes: list[RuleOutcome] = []
+    decided = False
+    for rule in policy.rules:
+        reasons = why_not(rule.when, facts, classification, budget_left_share, now)
+        note = ""
+        if not reasons:
+            if not asked_for_rules:
+                note = "the rules were not asked: the model was named"
+            elif may_use is not None and rule.tier not in may_use:
+                note = f'its tier "{rule.tier}" may not be used here'
+            elif decided:
+                note = "an earlier rule decided"
+            elif isinstance(decision, Decision) and decision.rule == rule.name:
+                note = "this rule decides"
+                decided = True
+            else:
+                note = f'no deployment of tier "{rule.tier}" can take this request'
+        outcomes.append(
+            RuleOutcome(rule=rule.name, tier=rule.tier, matches=not reasons, why_not=reasons, note=note)
+        )
+    if fate is None:
+        asked = f'"{facts.model}" is not known'
+    else:
+        asked = fate.because or f'"{AUTO}": the rules decide'
+    return Explanation(decision=decision, asked=asked, rules=tuple(outcomes))
