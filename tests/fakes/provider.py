@@ -21,9 +21,7 @@ The bill is arithmetic of its own: nothing of the product is imported here. An a
 
 import argparse
 import asyncio
-import gzip
 import hashlib
-import json
 import os
 import re
 import signal
@@ -31,17 +29,39 @@ import socket
 import struct
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
-ATTEMPT_HEADER = "x-faregate-attempt"
+if __name__ == "__main__":  # run as a file: the repository is not on the path yet
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.fakes.answers import (
+    ATTEMPT_HEADER,
+    CREATED,
+    Asked,
+    Counts,
+    Discard,
+    Drain,
+    End,
+    Hold,
+    Script,
+    Seen,
+    Send,
+    Wait,
+    answer,
+    dumps,
+    error,
+    whole,
+    words_for,
+)
+from tests.fakes.faults import FAULTS, ON_HEADERS, known, split
+
 FAULT_HEADER = "x-fake-fault"
-CREATED = 1_764_547_200  # the moment every answer says it was made
 CACHE_ENTRIES = 20_000  # prefixes remembered; the oldest go first
 
 TlsKind = Literal["good", "expired", "self_signed", "wrong_host", "stalls"]
@@ -75,17 +95,6 @@ class Prices:
 
 
 @dataclass(slots=True, kw_only=True)
-class Counts:
-    """True tokens of one answer so far: cached and written are in prompt, reasoning is in completion."""
-
-    prompt: int = 0
-    cached: int = 0
-    written: int = 0
-    completion: int = 0
-    reasoning: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
 class Charge:
     """What one attempt costs its caller, as the provider sees it."""
 
@@ -96,40 +105,6 @@ class Charge:
     reported: bool = False  # the usage went out to the caller, as it is
 
 
-# --- what a test can look at ------------------------------------------------------------------------------
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
-class Seen:
-    """One request as it came in, and how far its answer got."""
-
-    number: int  # 1 for the first
-    connection: int  # 1 for the first connection
-    method: str
-    path: str
-    headers: dict[str, str]  # names in lower case; of a repeated header the last
-    raw_headers: list[tuple[bytes, bytes]]
-    body: bytes = b""
-    tag: str = ""  # the rest of `user` after the fault, else the attempt id, else "#3" for the third
-    fault: str = ""
-    bytes_sent: int = 0
-    events_sent: int = 0  # events of a stream, or pieces of a whole answer
-    done: bool = False  # the script ran to its end
-    over: bool = False  # done, or its connection is closed
-
-    @property
-    def attempt(self) -> str:
-        return self.headers.get(ATTEMPT_HEADER) or f"#{self.number}"
-
-    def json(self) -> dict[str, Any]:
-        """The body as JSON; {} when it is none."""
-        try:
-            value: Any = json.loads(self.body)
-        except ValueError:
-            return {}
-        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How fast it answers, in seconds. The default needs no waiting in tests."""
@@ -137,896 +112,6 @@ class Pace:
     first_token_seconds: float = 0.0
     gap_seconds: float = 0.0
     drip_seconds: float = 0.01  # between the bytes of a drip
-
-
-# --- steps of a script ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Write these bytes as one piece."""
-
-    raw: bytes
-    tokens: int = 0  # output tokens that are billed once this is sent
-    event: bool = False  # counts as an event of the answer
-    reports: bool = False  # carries the true usage
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Wait until the test calls `release`, or the caller goes away."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait as the pace says."""
-
-    for_: Literal["first_token", "gap", "drip"]
-    times: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Be done with the connection: a reset, an orderly close, or (`trap`) a reset at the next request."""
-
-    how: Literal["reset", "close", "trap"]
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """Wait until what was written has left for the caller: makes the next piece one of its own."""
-
-
-Step = Send | Hold | Wait | End | Drain
-Script = Iterator[Step]
-
-
-@dataclass(slots=True, kw_only=True)
-class Asked:
-    """A chat request, understood: what a script needs to answer it."""
-
-    seen: Seen
-    argument: str
-    counts: Counts  # changed by the runner as tokens go out; a script may correct it
-    model: str  # the one billed; a script may change it
-    words: tuple[str, ...]
-    finish: str = "stop"
-    stream: bool = False
-    include_usage: bool = False
-    choices: int = 1
-    authorization: str = ""
-    max_bytes: int = 200 * 2**20
-    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-
-    @property
-    def id(self) -> str:
-        return "chatcmpl-" + hashlib.sha256(self.seen.body).hexdigest()[:16]
-
-    @property
-    def text(self) -> str:
-        return "".join(self.words)
-
-
-def usage_object(counts: Counts, **changes: Any) -> dict[str, Any]:
-    """`usage` as OpenAI writes it, then the changes."""
-    prompt: dict[str, Any] = {"cached_tokens": counts.cached, "audio_tokens": 0}
-    if counts.written:
-        prompt["cache_write_tokens"] = counts.written
-    usage: dict[str, Any] = {
-        "prompt_tokens": counts.prompt,
-        "completion_tokens": counts.completion,
-        "total_tokens": counts.prompt + counts.completion,
-        "prompt_tokens_details": prompt,
-        "completion_tokens_details": {"reasoning_tokens": counts.reasoning, "audio_tokens": 0},
-    }
-    return usage | changes
-
-
-def dumps(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def head(status: int, *headers: str, reason: str = "") -> bytes:
-    lines = [
-        f"HTTP/1.1 {status} {reason or REASONS.get(status, 'Unknown')}",
-        *headers,
-        "x-request-id: req_fake",
-    ]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
-
-
-def whole(status: int, body: bytes, *headers: str, content_type: str = "application/json") -> bytes:
-    return head(status, f"content-type: {content_type}", f"content-length: {len(body)}", *headers) + body
-
-
-def chunk(raw: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(raw), raw)
-
-
-LAST_CHUNK = b"0\r\n\r\n"
-REASONS = {
-    200: "OK",
-    204: "No Content",
-    301: "Moved Permanently",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    413: "Payload Too Large",
-    422: "Unprocessable Entity",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    529: "Overloaded",
-}
-SSE_HEAD = head(
-    200,
-    "content-type: text/event-stream; charset=utf-8",
-    "cache-control: no-cache",
-    "transfer-encoding: chunked",
-)
-
-
-def error(status: int, message: str, type_: str, code: str | None, *headers: str) -> bytes:
-    return whole(
-        status, dumps({"error": {"message": message, "type": type_, "param": None, "code": code}}), *headers
-    )
-
-
-# --- good answers -----------------------------------------------------------------------------------------
-
-
-def completion(
-    asked: Asked, *, message: Mapping[str, Any] | None = None, usage: object = None
-) -> dict[str, Any]:
-    """A whole answer as JSON."""
-    said: Mapping[str, Any] = message or {"role": "assistant", "content": asked.text, "refusal": None}
-    return {
-        "id": asked.id,
-        "object": "chat.completion",
-        "created": CREATED,
-        "model": asked.model,
-        "choices": [
-            {"index": i, "message": dict(said), "logprobs": None, "finish_reason": asked.finish}
-            for i in range(asked.choices)
-        ],
-        "usage": usage if usage is not None else usage_object(finished(asked)),
-        "service_tier": "default",
-        "system_fingerprint": "fp_fake",
-    }
-
-
-def finished(asked: Asked) -> Counts:
-    """The counts once the whole answer is out."""
-    c = asked.counts
-    return Counts(
-        prompt=c.prompt,
-        cached=c.cached,
-        written=c.written,
-        completion=c.reasoning + len(asked.words) * asked.choices,
-        reasoning=c.reasoning,
-    )
-
-
-def event(asked: Asked, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    """One chunk of a stream as JSON. Asked for usage, every chunk has a `usage`, null but for the last."""
-    made: dict[str, Any] = {
-        "id": asked.id,
-        "object": "chat.completion.chunk",
-        "created": CREATED,
-        "model": asked.model,
-        "service_tier": "default",
-        "system_fingerprint": "fp_fake",
-        "choices": choices,
-    }
-    if asked.include_usage:
-        made["usage"] = None
-    return made | more
-
-
-def delta(index: int, change: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {"index": index, "delta": dict(change), "logprobs": None, "finish_reason": finish}
-
-
-def data(value: object) -> bytes:
-    return b"data: " + dumps(value) + b"\n\n"
-
-
-DONE = b"data: [DONE]\n\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event of a stream before it is framed."""
-
-    raw: bytes
-    tokens: int = 0
-    kind: Literal["role", "content", "finish", "usage", "done"] = "content"
-
-
-def events(asked: Asked, *, usage: object = None) -> list[Event]:
-    """A good stream's events."""
-    made = [
-        Event(
-            data(event(asked, [delta(i, {"role": "assistant", "content": "", "refusal": None})])), 0, "role"
-        )
-        for i in range(asked.choices)
-    ]
-    for word in asked.words:
-        made += [Event(data(event(asked, [delta(i, {"content": word})])), 1) for i in range(asked.choices)]
-    made += [
-        Event(data(event(asked, [delta(i, {}, asked.finish)])), 0, "finish") for i in range(asked.choices)
-    ]
-    if asked.include_usage:
-        report = usage if usage is not None else usage_object(finished(asked))
-        made.append(Event(data(event(asked, [], usage=report)), 0, "usage"))
-    made.append(Event(DONE, 0, "done"))
-    return made
-
-
-def stream(
-    made: Iterable[Event], *, start: bytes = SSE_HEAD, end: bytes = LAST_CHUNK, slow: float = 1.0
-) -> Script:
-    """Send the events with the pace between them."""
-    yield Send(start)
-    begun = False
-    for one in made:
-        if one.kind != "role":
-            yield Wait("gap" if begun else "first_token", slow)
-            begun = True
-        yield Send(chunk(one.raw), one.tokens, event=True, reports=one.kind == "usage")
-    yield Send(end)
-
-
-def answer(asked: Asked) -> Script:
-    """The good answer, whole or streamed."""
-    yield from answer_slower(asked, 1.0)
-
-
-def answer_slower(asked: Asked, times: float) -> Script:
-    if asked.stream:
-        yield from stream(events(asked), slow=times)
-        return
-    yield Wait("first_token", times)
-    body = dumps(completion(asked))
-    yield Send(whole(200, body), len(asked.words) * asked.choices, event=True, reports=True)
-
-
-# --- faults -----------------------------------------------------------------------------------------------
-
-FaultScript = Callable[[Asked], Script]
-FAULTS: dict[str, FaultScript] = {}
-ON_HEADERS: set[str] = set()  # faults that begin before the body is read
-
-
-def fault(*names: str, on_headers: bool = False) -> Callable[[FaultScript], FaultScript]:
-    """Register a script under its names."""
-
-    def register(script: FaultScript) -> FaultScript:
-        for name in names:
-            FAULTS[name.lower()] = script
-            if on_headers:
-                ON_HEADERS.add(name.lower())
-        return script
-
-    return register
-
-
-@fault("none")
-def _none(asked: Asked) -> Script:
-    """No fault: the good answer."""
-    yield from answer(asked)
-
-
-@fault("U8", "reset_before_head")
-def _reset_before_head(asked: Asked) -> Script:
-    """Read the request, then reset."""
-    yield End("reset")
-
-
-@fault("U9", "reset_after_work")
-def _reset_after_work(asked: Asked) -> Script:
-    """Do and bill the whole work, then reset before any header. A repeat with its idempotency key is free."""
-    yield Send(b"", len(asked.words) * asked.choices)
-    yield End("reset")
-
-
-@fault("U10", "reset_when_reused")
-def _reset_when_reused(asked: Asked) -> Script:
-    """Answer well, then reset the kept connection when the next request's first byte comes."""
-    yield from answer(asked)
-    yield End("trap")
-
-
-@fault("close_after_answer")
-def _close_after_answer(asked: Asked) -> Script:
-    """Answer well as if the connection were kept, then close it at once."""
-    yield from answer(asked)
-    yield End("close")
-
-
-@fault("U11", "reset_in_body")
-def _reset_in_body(asked: Asked) -> Script:
-    """Reset in the middle of a whole answer."""
-    raw = whole(200, dumps(completion(asked)))
-    yield Send(raw[: len(raw) - 200], len(asked.words), event=True)
-    yield Drain()
-    yield End("reset")
-
-
-@fault("U12", "reset_in_stream")
-def _reset_in_stream(asked: Asked) -> Script:
-    """Reset a stream after N content events (2)."""
-    yield from _first_content_events(asked, int(asked.argument or 2))
-    yield End("reset")
-
-
-@fault("close_in_stream")
-def _close_in_stream(asked: Asked) -> Script:
-    """Close a stream in an orderly way after N content events (2), without the last chunk."""
-    yield from _first_content_events(asked, int(asked.argument or 2))
-    yield End("close")
-
-
-@fault("U13", "reset_after_role")
-def _reset_after_role(asked: Asked) -> Script:
-    """Reset a stream after its role-only first event."""
-    yield from _first_content_events(asked, 0)
-    yield End("reset")
-
-
-def _first_content_events(asked: Asked, count: int) -> Script:
-    made = events(asked)
-    roles = [one for one in made if one.kind == "role"]
-    contents = [one for one in made if one.kind == "content"][:count]
-    yield from stream(roles + contents, end=b"")
-    yield Drain()
-
-
-@fault("U14", "U17", "U18", "U20", "rate_limited")
-def _rate_limited(asked: Asked) -> Script:
-    """429 with `retry-after` as the argument says (2); `digits400`: 400 digits; `none`: no header."""
-    value = "9" * 400 if asked.argument == "digits400" else asked.argument or "2"
-    headers = [] if value == "none" else [f"retry-after: {value}"]
-    yield Send(error(429, "Rate limit reached for requests", "requests", "rate_limit_exceeded", *headers))
-
-
-@fault("U15", "rate_limited_date")
-def _rate_limited_date(asked: Asked) -> Script:
-    """429 with `retry-after` as an HTTP date N seconds ahead (3); negative: in the past."""
-    when = asked.now + timedelta(seconds=float(asked.argument or 3))
-    date = format_datetime(when, usegmt=True)
-    yield Send(error(429, "Rate limit reached", "requests", "rate_limit_exceeded", f"retry-after: {date}"))
-
-
-@fault("U16", "rate_limited_ms")
-def _rate_limited_ms(asked: Asked) -> Script:
-    """429 with `retry-after-ms: N` (250) and a `retry-after` that differs."""
-    headers = (f"retry-after-ms: {asked.argument or 250}", "retry-after: 9")
-    yield Send(error(429, "Rate limit reached", "requests", "rate_limit_exceeded", *headers))
-
-
-@fault("U19", "quota_gone")
-def _quota_gone(asked: Asked) -> Script:
-    """429 that means the account has no money left."""
-    message = "You exceeded your current quota, please check your plan and billing details."
-    yield Send(error(429, message, "insufficient_quota", "insufficient_quota"))
-
-
-@fault("U21", "U22", "U23", "U24", "status")
-def _status(asked: Asked) -> Script:
-    """The HTTP status N (500), with account details and a piece of the key in the message."""
-    status = int(asked.argument or 500)
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    key = asked.authorization.removeprefix("Bearer ")
-    message = (
-        f"Fake failure {status} for organization org-canary1234567890 with key {key[:8]}...{key[-4:]}; "
-        f"full key {key}. Please retry."
-    )
-    yield Send(error(status, message, kind, f"fake_{status}"))
-
-
-@fault("context_length")
-def _context_length(asked: Asked) -> Script:
-    """400 context_length_exceeded."""
-    message = f"This model's maximum context length is 10 tokens. Your messages had {asked.counts.prompt}."
-    yield Send(error(400, message, "invalid_request_error", "context_length_exceeded"))
-
-
-@fault("late_head")
-def _late_head(asked: Asked) -> Script:
-    """Nothing at all until released; then the good answer."""
-    yield Hold()
-    yield from answer(asked)
-
-
-@fault("U28", "U29", "late_token")
-def _late_token(asked: Asked) -> Script:
-    """Head and role event at once, the first content when released (a whole answer: nothing till then)."""
-    if not asked.stream:
-        yield from _late_head(asked)
-        return
-    made = events(asked)
-    roles = [one for one in made if one.kind == "role"]
-    yield from stream(roles, end=b"")
-    yield Hold()
-    yield from stream(made[len(roles) :], start=b"")
-
-
-@fault("U30", "stall")
-def _stall(asked: Asked) -> Script:
-    """Stop after N content events (5) until released; then go on to the good end."""
-    made = events(asked)
-    before = sum(1 for one in made if one.kind == "role") + int(asked.argument or 5)
-    yield from stream(made[:before], end=b"")
-    yield Hold()
-    yield from stream(made[before:], start=b"")
-
-
-@fault("U31", "drip")
-def _drip(asked: Asked) -> Script:
-    """One byte at a time for ever, at the pace's drip."""
-    if asked.stream:
-        yield from stream([one for one in events(asked) if one.kind == "role"], end=b"")
-        line = data(event(asked, [delta(0, {"content": "drop "})]))
-    else:
-        yield Send(head(200, "content-type: application/json", "transfer-encoding: chunked"))
-        yield Send(chunk(b"{"))
-        line = b" "
-    while True:
-        for byte in line:
-            yield Wait("drip")
-            yield Send(chunk(bytes((byte,))), event=byte == 10)
-        yield Send(b"", 1 if asked.stream else 0)
-
-
-@fault("U32", "no_finish")
-def _no_finish(asked: Asked) -> Script:
-    """A stream ending cleanly without finish_reason and [DONE]; `close`: framed by the connection's end."""
-    made = [one for one in events(asked) if one.kind in ("role", "content")]
-    if asked.argument != "close":
-        yield from stream(made)
-        return
-    yield Send(head(200, "content-type: text/event-stream", "connection: close"))
-    for one in made:
-        yield Send(one.raw, one.tokens, event=True)
-    yield End("close")
-
-
-@fault("connection_close")
-def _connection_close(asked: Asked) -> Script:
-    """A good stream or body framed by the connection's end."""
-    if asked.stream:
-        yield Send(head(200, "content-type: text/event-stream", "connection: close"))
-        for one in events(asked):
-            yield Send(one.raw, one.tokens, event=True, reports=one.kind == "usage")
-    else:
-        yield Send(head(200, "content-type: application/json", "connection: close"))
-        yield Send(dumps(completion(asked)), len(asked.words) * asked.choices, event=True, reports=True)
-    yield End("close")
-
-
-@fault("U33", "no_usage")
-def _no_usage(asked: Asked) -> Script:
-    """[DONE], and no usage though it was asked for; whole: no `usage` at all."""
-    if asked.stream:
-        yield from stream(one for one in events(asked) if one.kind != "usage")
-        return
-    body = completion(asked)
-    del body["usage"]
-    yield Send(whole(200, dumps(body)), len(asked.words) * asked.choices, event=True)
-
-
-@fault("U34", "usage_order")
-def _usage_order(asked: Asked) -> Script:
-    """The usage event `after_done` (default), `twice`, or a second time with `lower` counts."""
-    made = events(asked)
-    usage = [one for one in made if one.kind == "usage"]
-    rest = [one for one in made if one.kind not in ("usage", "done")]
-    done = [one for one in made if one.kind == "done"]
-    true = usage_object(finished(asked))
-    low = true | {"completion_tokens": 1, "total_tokens": true["prompt_tokens"] + 1}
-    lower = [Event(data(event(asked, [], usage=low)))] if usage else []
-    order = {
-        "after_done": rest + done + usage,
-        "twice": rest + usage + usage + done,
-        "lower": rest + usage + lower + done,
-    }
-    yield from stream(order[asked.argument or "after_done"])
-
-
-@fault("growing_usage")
-def _growing_usage(asked: Asked) -> Script:
-    """Usage on every event, growing, as vLLM's continuous_usage_stats."""
-    so_far = 0
-    made: list[Event] = []
-    for one in events(asked):
-        so_far += one.tokens
-        if one.kind in ("done", "usage"):
-            made.append(one)
-            continue
-        value = json.loads(one.raw[6:])
-        value["usage"] = usage_object(
-            Counts(prompt=asked.counts.prompt, cached=asked.counts.cached, completion=so_far)
-        )
-        made.append(Event(data(value), one.tokens, "usage" if one.kind == "finish" else one.kind))
-    yield from stream(made)
-
-
-@fault("empty_choices")
-def _empty_choices(asked: Asked) -> Script:
-    """A first event with empty `choices` and no usage, as Azure's content filter sends."""
-    first = event(asked, [], prompt_filter_results=[{"prompt_index": 0, "content_filter_results": {}}])
-    first.pop("usage", None)
-    yield from stream([Event(data(first), 0, "role"), *events(asked)])
-
-
-@fault("U36", "sse")
-def _sse(asked: Asked) -> Script:
-    """A good stream spelt unusually: no_space, crlf, cr, bom, comments, event_lines, ids, multi_line."""
-    made = events(asked)
-
-    def spelt(n: int, raw: bytes) -> bytes:
-        line = raw[:-2]
-        match asked.argument or "no_space":
-            case "no_space":
-                return line.replace(b"data: ", b"data:", 1) + b"\n\n"
-            case "crlf":
-                return line + b"\r\n\r\n"
-            case "cr":
-                return line + b"\r\r"
-            case "bom":
-                return (b"\xef\xbb\xbf" if n == 0 else b"") + raw
-            case "comments":
-                return b": keep-alive\n\n: another\n" + raw
-            case "event_lines":
-                return b"event: message\n" + raw
-            case "ids":
-                return b"id: %d\nretry: 10\n" % n + raw
-            case "multi_line":
-                return line.replace(b',"choices"', b'\ndata: ,"choices"', 1) + b"\n\n"
-            case other:
-                raise ValueError(f"unknown spelling {other!r}")
-
-    yield from stream(Event(spelt(n, one.raw), one.tokens, one.kind) for n, one in enumerate(made))
-
-
-@fault("U37", "cut")
-def _cut(asked: Asked) -> Script:
-    """The stream's bytes cut at byte N into two pieces of their own; `every`: each byte by itself."""
-    raw = b"".join(one.raw for one in events(asked))
-    at = asked.argument or "every"
-    if at == "every":
-        pieces = [raw[i : i + 1] for i in range(len(raw))]
-    else:
-        pieces = [raw[: int(at)], raw[int(at) :]]
-    yield Send(SSE_HEAD)
-    yield Drain()
-    for piece in pieces:
-        if piece:
-            yield Send(chunk(piece))
-            yield Drain()
-    yield Send(LAST_CHUNK, len(asked.words) * asked.choices, event=True, reports=asked.include_usage)
-
-
-@fault("U38", "not_json")
-def _not_json(asked: Asked) -> Script:
-    """One event that is not JSON, after N content events (2); it holds canary text."""
-    made = events(asked)
-    at = sum(1 for one in made if one.kind == "role") + int(asked.argument or 2)
-    yield from stream([*made[:at], Event(b"data: {canary-answer-text: broken\n\n", 0), *made[at:]])
-
-
-@fault("U39", "truncated_json")
-def _truncated_json(asked: Asked) -> Script:
-    """200 with a JSON body cut short, and a content-length that agrees."""
-    body = dumps(completion(asked))
-    yield Send(whole(200, body[: len(body) // 2]), len(asked.words), event=True)
-
-
-@fault("U40", "html")
-def _html(asked: Asked) -> Script:
-    """200 with an HTML page."""
-    page = b"<!doctype html><title>Sign in</title><p>canary-answer-text: accept the terms to go on</p>"
-    yield Send(whole(200, page, content_type="text/html; charset=utf-8"), event=True)
-
-
-@fault("U41", "error_in_body")
-def _error_in_body(asked: Asked) -> Script:
-    """200 with an error object: as the body, or as the first event of a stream."""
-    yield from _error_after(asked, 0)
-
-
-@fault("error_in_stream")
-def _error_in_stream(asked: Asked) -> Script:
-    """A stream with an error event after N content events (2)."""
-    yield from _error_after(asked, int(asked.argument or 2))
-
-
-def _error_after(asked: Asked, count: int) -> Script:
-    problem = {
-        "error": {
-            "message": "The model is overloaded",
-            "type": "server_error",
-            "param": None,
-            "code": "overloaded",
-        }
-    }
-    if not asked.stream:
-        yield Send(whole(200, dumps(problem)), event=True)
-        return
-    if count:
-        yield from _first_content_events(asked, count)
-    else:
-        yield Send(SSE_HEAD)
-    yield Send(chunk(data(problem)), event=True)
-    yield Send(LAST_CHUNK)
-
-
-@fault("U42", "empty")
-def _empty(asked: Asked) -> Script:
-    """`body` (default): 200 with an empty body; `204`; `301`, or a URL: a redirect to it."""
-    if asked.argument == "204":
-        yield Send(head(204))
-    elif asked.argument and asked.argument != "body":
-        target = "http://other.invalid/v1/chat/completions" if asked.argument == "301" else asked.argument
-        yield Send(head(301, f"location: {target}", "content-length: 0"))
-    else:
-        kind = "text/event-stream" if asked.stream else "application/json"
-        yield Send(whole(200, b"", content_type=kind))
-
-
-@fault("U43", "endless_line")
-def _endless_line(asked: Asked) -> Script:
-    """One line of a stream of N bytes (200 MiB) without its end."""
-    yield from _first_content_events(asked, 1)
-    left = int(asked.argument or asked.max_bytes)
-    piece = b"x" * 65_536
-    yield Send(chunk(b"data: "))
-    while left > 0:
-        yield Send(chunk(piece[:left]))
-        left -= len(piece)
-    yield Send(LAST_CHUNK)
-
-
-@fault("flood")
-def _flood(asked: Asked) -> Script:
-    """A good stream of about N bytes (200 MiB) in events of 16 KiB, for slow readers."""
-    left = int(asked.argument or asked.max_bytes)
-    made = events(asked)
-    big = data(event(asked, [delta(0, {"content": "flood " * 2_700})]))
-    roles = [one for one in made if one.kind == "role"]
-    yield from stream(roles, end=b"")
-    while left > 0:
-        yield Send(chunk(big), event=True)
-        left -= len(big)
-    yield from stream(made[len(roles) :], start=b"")
-
-
-@fault("U44", "headers")
-def _headers(asked: Asked) -> Script:
-    """`big` (default): one header of 300 KB; `many`: 500 headers."""
-    body = dumps(completion(asked))
-    if asked.argument == "many":
-        yield Send(whole(200, body, *(f"x-filler-{i}: {i}" for i in range(500))))
-    else:
-        yield Send(whole(200, body, "x-filler: " + "y" * 300_000))
-
-
-@fault("U45", "gzip")
-def _gzip(asked: Asked) -> Script:
-    """`bomb` (default): 250 KB that unpack to 256 MiB; `nested`: gzip twice; `plain`: the good answer."""
-    body = dumps(completion(asked))
-    if asked.argument == "plain":
-        packed = gzip.compress(body, mtime=0)
-        yield Send(whole(200, packed, "content-encoding: gzip"), len(asked.words), event=True, reports=True)
-    elif asked.argument == "nested":
-        packed = gzip.compress(gzip.compress(body, mtime=0), mtime=0)
-        yield Send(whole(200, packed, "content-encoding: gzip, gzip"), len(asked.words), event=True)
-    else:
-        bomb = gzip.compress(b" " * 2**20, mtime=0) * 256  # members after one another are one valid body
-        kind = "text/event-stream" if asked.stream else "application/json"
-        yield Send(
-            whole(200, bomb, "content-encoding: gzip", content_type=kind), len(asked.words), event=True
-        )
-
-
-@fault("U46", "length")
-def _length(asked: Asked) -> Script:
-    """A wrong content-length: `short` (default) or `long` by 10 bytes; `long` then closes."""
-    body = dumps(completion(asked))
-    stated = len(body) + (10 if asked.argument == "long" else -10)
-    yield Send(head(200, "content-type: application/json", f"content-length: {stated}"))
-    yield Send(body, len(asked.words), event=True)
-    yield Drain()
-    yield End("close")
-
-
-@fault("U47", "stray_headers")
-def _stray_headers(asked: Asked) -> Script:
-    """A good answer with hop-by-hop and stray headers, and two that may pass."""
-    stray = (
-        "connection: x-a, keep-alive",
-        "x-a: hop",
-        "keep-alive: timeout=5",
-        "set-cookie: session=canary-cookie",
-        "server: fake/1.0",
-        "x-internal: canary-internal",
-        "proxy-authenticate: Basic",
-        "openai-organization: org-canary1234567890",
-        "openai-processing-ms: 12",
-        "x-ratelimit-remaining-requests: 99",
-    )
-    if asked.stream:
-        start = head(200, "content-type: text/event-stream", "transfer-encoding: chunked", *stray)
-        yield from stream(events(asked), start=start)
-    else:
-        yield Send(whole(200, dumps(completion(asked)), *stray), len(asked.words), event=True, reports=True)
-
-
-@fault("U48", "usage")
-def _usage(asked: Asked) -> Script:
-    """An odd usage: negative (default), float, string, null, huge, cached_over, mismatch, bool, list."""
-    true = usage_object(finished(asked))
-    p, c = cast("int", true["prompt_tokens"]), cast("int", true["completion_tokens"])
-    report: object
-    match asked.argument or "negative":
-        case "negative":
-            report = true | {"prompt_tokens": -5, "total_tokens": c - 5}
-        case "float":
-            report = true | {"prompt_tokens": float(p), "completion_tokens": float(c)}
-        case "string":
-            report = true | {"prompt_tokens": str(p), "completion_tokens": str(c)}
-        case "null":
-            report = {"prompt_tokens": None, "completion_tokens": None, "total_tokens": None}
-        case "huge":
-            report = true | {"completion_tokens": 10**30}
-        case "cached_over":
-            asked.counts.cached = p  # clamped: all of the prompt counts as cached
-            report = true | {"prompt_tokens_details": {"cached_tokens": p + 50}}
-        case "mismatch":
-            report = true | {"total_tokens": p + c + 7}
-        case "bool":
-            report = true | {"prompt_tokens": True}
-        case "list":
-            report = [1, 2, 3]
-        case other:
-            raise ValueError(f"unknown usage {other!r}")
-    if asked.stream:
-        yield from stream(events(asked, usage=report))
-    else:
-        body = dumps(completion(asked, usage=report))
-        yield Send(whole(200, body), len(asked.words) * asked.choices, event=True, reports=True)
-
-
-@fault("reasoning")
-def _reasoning(asked: Asked) -> Script:
-    """A good answer that thought first: N reasoning tokens (7), counted inside the completion."""
-    asked.counts.reasoning = int(asked.argument or 7)
-    asked.counts.completion = asked.counts.reasoning
-    yield from answer(asked)
-
-
-@fault("U49", "model")
-def _model(asked: Asked) -> Script:
-    """A good answer by another model (the argument), billed as that one."""
-    asked.model = asked.argument or "another-model"
-    yield from answer(asked)
-
-
-@fault("U50", "shape")
-def _shape(asked: Asked) -> Script:
-    """Good answers of other shapes: tool_calls (100 mixed deltas), refusal, logprobs, reasoning_text."""
-    kind = asked.argument or "tool_calls"
-    if kind == "tool_calls":
-        asked.finish = "tool_calls"
-    pieces, message = _shape_pieces(asked, kind)
-    asked.words = tuple("x" for _ in pieces)  # one token a piece
-    asked.choices = 1
-    if not asked.stream:
-        body = dumps(completion(asked, message={"role": "assistant", "content": None} | message))
-        yield Send(whole(200, body), len(pieces), event=True, reports=True)
-        return
-    frame = events(asked)
-    made = [one for one in frame if one.kind == "role"]
-    made += [Event(data(event(asked, [piece])), 1) for piece in pieces]
-    made += [one for one in frame if one.kind in ("finish", "usage", "done")]
-    yield from stream(made)
-
-
-def _shape_pieces(asked: Asked, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The choices of each event of that shape, and the message of the whole answer."""
-    words = asked.words
-    if kind == "refusal":
-        return [delta(0, {"refusal": word}) for word in words], {"refusal": asked.text}
-    if kind == "reasoning_text":
-        thought = [delta(0, {"reasoning_content": word}) for word in words]
-        said = [delta(0, {"content": word}) for word in words]
-        return thought + said, {"reasoning_content": asked.text, "content": asked.text}
-    if kind == "logprobs":
-        made: list[dict[str, Any]] = []
-        for word in words:
-            probability = {"token": word, "logprob": -0.25, "bytes": list(word.encode()), "top_logprobs": []}
-            made.append(
-                delta(0, {"content": word}) | {"logprobs": {"content": [probability], "refusal": None}}
-            )
-        return made, {"content": asked.text}
-    if kind != "tool_calls":
-        raise ValueError(f"unknown shape {kind!r}")
-    pieces: list[dict[str, Any]] = []
-    for tool in range(2):
-        call = {
-            "index": tool,
-            "id": f"call_{tool}",
-            "type": "function",
-            "function": {"name": f"look_{tool}", "arguments": ""},
-        }
-        pieces.append(delta(0, {"tool_calls": [call]}))
-    for n in range(98):
-        text = ('{"city": "Zürich' if n < 2 else f" {n}") if n < 96 else '"}'
-        pieces.append(delta(0, {"tool_calls": [{"index": n % 2, "function": {"arguments": text}}]}))
-    arguments = '{"city": "Zürich' + "".join(f" {n}" for n in range(2, 96, 2)) + '"}'
-    calls = [
-        {
-            "id": f"call_{tool}",
-            "type": "function",
-            "function": {"name": f"look_{tool}", "arguments": arguments},
-        }
-        for tool in range(2)
-    ]
-    return pieces, {"tool_calls": calls}
-
-
-@fault("U51", "early_413", on_headers=True)
-def _early_413(asked: Asked) -> Script:
-    """413 as soon as the headers came, reading no more; then it stays open, or `close`, `reset`."""
-    yield Send(
-        error(
-            413, "Request body too large", "invalid_request_error", "request_too_large", "connection: close"
-        )
-    )
-    if asked.argument in ("close", "reset"):
-        yield Drain()
-        yield End(asked.argument)
-    yield Hold()
-
-
-@fault("read_nothing", on_headers=True)
-def _read_nothing(asked: Asked) -> Script:
-    """Read the headers and no byte of the body more, and answer nothing, until the caller goes."""
-    yield Hold()
-
-
-@fault("U52", "informational")
-def _informational(asked: Asked) -> Script:
-    """100 and 103 answers before the good one."""
-    yield Send(b"HTTP/1.1 100 Continue\r\n\r\n")
-    yield Send(b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>; rel=preload\r\n\r\n")
-    yield from answer(asked)
-
-
-@fault("U53", "slow")
-def _slow(asked: Asked) -> Script:
-    """The good answer at N times the pace's waits (10)."""
-    yield from answer_slower(asked, float(asked.argument or 10))
-
-
-@fault("not_http")
-def _not_http(asked: Asked) -> Script:
-    """Bytes that are not HTTP."""
-    yield Send(b"SSH-2.0-OpenSSH_9.2\r\n")
-    yield Drain()
-    yield End("close")
-
-
-@fault("bad_chunk")
-def _bad_chunk(asked: Asked) -> Script:
-    """A stream whose second chunk has a size that is none."""
-    yield from _first_content_events(asked, 1)
-    yield Send(b"zz\r\ndata: x\r\n")
-    yield Drain()
-    yield End("close")
 
 
 # --- the server -------------------------------------------------------------------------------------------
@@ -1141,13 +226,13 @@ class FakeProvider:
 
     def next(self, fault: str, *, times: int = 1) -> None:
         """Show this fault to the next request, or the next so many; after those that wait already."""
-        _known(fault)
+        known(fault)
         self._queue.extend([fault] * times)
 
     def always(self, fault: str | None) -> None:
         """Show this fault to every request that has none of its own. None: no more."""
         if fault is not None:
-            _known(fault)
+            known(fault)
         self._always = fault
 
     def release(self) -> None:
@@ -1236,10 +321,10 @@ class FakeProvider:
         name = headers.get(FAULT_HEADER)
         if name is None and self._queue:
             name = self._queue[0]
-            if _split(name)[0] in ON_HEADERS:
+            if split(name)[0] in ON_HEADERS:
                 return self._queue.popleft()
         name = name or self._always
-        return name if name and _split(name)[0] in ON_HEADERS else None
+        return name if name and split(name)[0] in ON_HEADERS else None
 
     def fault_for(self, seen: Seen, body: Mapping[str, Any]) -> str:
         """The fault of a request whose body is read; sets its tag. `none` for none."""
@@ -1288,10 +373,10 @@ class FakeProvider:
         key = seen.headers.get("idempotency-key")
         if key is not None and key in self._kept:
             return iter([Send(self._kept[key], event=True)]), None
-        asked = self._understood(seen, body, _split(name)[1])
+        asked = self._understood(seen, body, split(name)[1])
         if key is not None:
             self._kept[key] = b"".join(s.raw for s in answer(asked) if isinstance(s, Send))
-        return FAULTS[_known(name)](asked), asked
+        return FAULTS[known(name)](asked), asked
 
     def _understood(self, seen: Seen, body: Mapping[str, Any], argument: str) -> Asked:
         model = body.get("model")
@@ -1309,7 +394,7 @@ class FakeProvider:
             argument=argument,
             counts=Counts(prompt=prompt, cached=cached),
             model=model if isinstance(model, str) else "",
-            words=_words(seen.body, count),
+            words=words_for(seen.body, count),
             finish="length" if short else "stop",
             stream=body.get("stream") is True,
             include_usage=asks,
@@ -1364,6 +449,7 @@ class _Connection(asyncio.Protocol):
         self.serving: Seen | None = None
         self.task: asyncio.Task[None] | None = None
         self._trap = False
+        self._discards = False
         self._buffer = bytearray()
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
@@ -1383,6 +469,8 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._trap:
             self.abort()
+            return
+        if self._discards:
             return
         self._buffer += data
         self._arrived.set()
@@ -1451,6 +539,9 @@ class _Connection(asyncio.Protocol):
                     await self._send(step, seen, asked)
                 case Drain():
                     await self._flushed()
+                case Discard():
+                    self._discards = True
+                    self.transport.resume_reading()
                 case Wait():
                     await self._wait(step)
                 case Hold():
@@ -1622,38 +713,6 @@ def _bound_socket(host: str, port: int) -> socket.socket:
     sock.bind((host, port))
     sock.setblocking(False)
     return sock
-
-
-def _split(fault: str) -> tuple[str, str]:
-    name, _, argument = fault.partition(":")
-    return name.lower(), argument
-
-
-def _known(fault: str) -> str:
-    name = _split(fault)[0]
-    if name not in FAULTS:
-        raise KeyError(f"no fault called {name!r}; there are: {', '.join(sorted(FAULTS))}")
-    return name
-
-
-def _words(body: bytes, count: int) -> tuple[str, ...]:
-    """The answer's pieces, one token each; the same for the same body. Some have long characters."""
-    stock = (
-        "The ",
-        "answer ",
-        "is ",
-        "forty-two",
-        ", ",
-        "naïve ",
-        "日本 ",
-        "🙂 ",
-        "once\n",
-        "more ",
-        '"said" ',
-        "so. ",
-    )
-    start = hashlib.sha256(body).digest()[0]
-    return tuple(stock[(start + i) % len(stock)] for i in range(count))
 
 
 def _described(one: Seen) -> dict[str, object]:
