@@ -1,0 +1,361 @@
+"""One request in, one plan out: by name, by rule, by default, and what is passed over."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from routers.conditions import AnyOf, Condition
+from routers.decide import CallerLimits, Decision, PassedOver, Refused, decide, explain
+from routers.facts import Classification, RequestFacts
+from routers.health import Health
+from routers.policy import Deployment, Policy, Rule, TierSpec, shared_order
+
+CHAT = Classification(task_kind="chat", confidence=0.9, because=("short",))
+EU = frozenset({"eu"})
+
+
+def is_(field: str, *values: str | bool) -> Condition:
+    return Condition(field=field, test=AnyOf(values=values))
+
+
+def deployment(
+    name: str,
+    *,
+    model: str = "",
+    accepts: Sequence[str] | None = None,
+    context_tokens: int | None = None,
+    max_output_tokens: int | None = None,
+    region: str | None = None,
+    off_because: str | None = None,
+) -> Deployment:
+    return Deployment(
+        name=name,
+        provider="house",
+        dialect="openai",
+        model=model or f"model-{name}",
+        accepts=None if accepts is None else frozenset(accepts),
+        context_tokens=context_tokens,
+        max_output_tokens=max_output_tokens,
+        region=region,
+        off_because=off_because,
+    )
+
+
+def policy(
+    *deployments: Deployment,
+    rules: Sequence[Rule] = (),
+    names: dict[str, str] | None = None,
+    tiers: Sequence[TierSpec] | None = None,
+) -> Policy:
+    these = deployments or (
+        deployment("terra", model="gpt-terra", region="us"),
+        deployment("luna", model="gpt-luna", accepts=["tools"], region="eu"),
+        deployment("tiny", model="llama", accepts=[], context_tokens=1000),
+    )
+    given = tiers or (
+        TierSpec(name="standard", choices=((("terra", 1),), (("luna", 1),))),
+        TierSpec(name="fast", choices=((("luna", 1),),)),
+        TierSpec(name="small", choices=((("tiny", 1),), (("luna", 1),))),
+    )
+    return Policy(
+        deployments={one.name: one for one in these},
+        tiers={tier.name: tier for tier in given},
+        names=names or {},
+        rules=tuple(rules),
+        default=given[0].name,
+    )
+
+
+def ask(
+    rules_of_the_house: Policy,
+    facts: RequestFacts | str = "auto",
+    *,
+    limits: CallerLimits | None = None,
+    allowed_tiers: frozenset[str] | None = None,
+    health: Health | None = None,
+    now: float = 0.0,
+) -> Decision | Refused:
+    return decide(
+        rules_of_the_house,
+        RequestFacts(model=facts, session="s") if isinstance(facts, str) else facts,
+        CHAT,
+        limits=limits or CallerLimits(),
+        allowed_tiers=allowed_tiers,
+        budget_left_share=None,
+        health=health or Health(),
+        now=now,
+    )
+
+
+def planned(found: Decision | Refused) -> tuple[str, str, tuple[str, ...]]:
+    assert isinstance(found, Decision), found
+    return found.rule, found.tier, found.deployments
+
+
+def refused(found: Decision | Refused) -> tuple[str, str]:
+    assert isinstance(found, Refused), found
+    return found.code, found.message
+
+
+FAST_CHAT = Rule(name="chat", when=(is_("task_kind", "chat"),), tier="fast")
+SMALL_TESTS = Rule(name="tests", when=(is_("application", "tests"),), tier="small")
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("terra", ("pinned", "", ("terra",))),
+        ("gpt-luna", ("pinned", "", ("luna",))),
+        ("gpt-4o", ("chat", "fast", ("luna",))),
+        ("gpt-mini", ("asked for by name", "small", ("tiny", "luna"))),
+        ("gpt-terra", ("pinned", "", ("luna",))),
+        ("small", ("asked for by name", "small", ("tiny", "luna"))),
+        ("auto", ("chat", "fast", ("luna",))),
+    ],
+)
+def test_a_name_leads_where_the_file_says(model: str, expected: tuple[str, str, tuple[str, ...]]) -> None:
+    house = policy(rules=[FAST_CHAT], names={"gpt-4o": "auto", "gpt-mini": "small", "gpt-terra": "luna"})
+    assert planned(ask(house, model)) == expected
+
+
+def test_the_first_rule_that_matches_decides_and_says_so() -> None:
+    house = policy(rules=[SMALL_TESTS, FAST_CHAT])
+    found = ask(house, RequestFacts(model="auto", application="tests"))
+    assert planned(found) == ("tests", "small", ("tiny", "luna"))
+    assert isinstance(found, Decision)
+    assert found.because == ('rule "tests": application is tests',)
+
+
+def test_without_a_matching_rule_the_default_tier_answers() -> None:
+    found = ask(policy(rules=[SMALL_TESTS]))
+    assert planned(found) == ("default", "standard", ("terra", "luna"))
+    assert isinstance(found, Decision)
+    assert found.because == ("no rule matches",)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_ones() -> None:
+    assert refused(ask(policy(), "gpt-lune")) == (
+        "model_not_found",
+        'no tier, deployment or model is called "gpt-lune"; did you mean "gpt-luna"?',
+    )
+
+
+@pytest.mark.parametrize(
+    "model", ["", "TERRA", "terra ", "terra\u200b", "ter\u0155a", "../terra", "x" * 10_000]
+)
+def test_names_are_compared_byte_for_byte(model: str) -> None:
+    code, message = refused(ask(policy(), model))
+    assert code == "model_not_found"
+    assert len(message) < 250
+
+
+def test_a_key_does_not_learn_names_that_it_may_not_use() -> None:
+    limits = CallerLimits(tiers=frozenset({"fast"}))
+    _, message = refused(ask(policy(), "gpt-terr", limits=limits))
+    assert "gpt-terra" not in message
+
+
+def test_a_tier_that_the_key_may_not_have_is_refused() -> None:
+    assert refused(ask(policy(), "standard", limits=CallerLimits(tiers=frozenset({"fast", "small"})))) == (
+        "tier_not_allowed",
+        'this key may not use tier "standard"; it may ask for "fast", "small"',
+    )
+
+
+def test_a_deployment_may_be_pinned_only_by_those_who_may_have_its_tier() -> None:
+    limits = CallerLimits(tiers=frozenset({"small"}))
+    assert refused(ask(policy(), "gpt-terra", limits=limits))[0] == "model_not_allowed"
+    assert planned(ask(policy(), "luna", limits=limits)) == ("pinned", "", ("luna",))
+
+
+def test_rules_never_lead_to_a_tier_that_the_key_may_not_have() -> None:
+    house = policy(rules=[FAST_CHAT, Rule(name="rest", when=(), tier="small")])
+    limits = CallerLimits(tiers=frozenset({"small"}))
+    assert planned(ask(house, limits=limits)) == ("rest", "small", ("tiny", "luna"))
+
+
+def test_where_the_default_is_not_allowed_the_first_allowed_tier_answers() -> None:
+    limits = CallerLimits(tiers=frozenset({"small", "fast"}))
+    assert planned(ask(policy(), limits=limits)) == ("default", "fast", ("luna",))
+
+
+def test_a_spent_budget_leaves_only_its_own_tiers() -> None:
+    left = frozenset({"small"})
+    assert planned(ask(policy(rules=[FAST_CHAT]), allowed_tiers=left))[1] == "small"
+    assert planned(ask(policy(), "standard", allowed_tiers=left))[1] == "small"
+    assert refused(ask(policy(), "gpt-terra", allowed_tiers=left))[0] == "budget_exceeded"
+    limits = CallerLimits(tiers=frozenset({"fast"}))
+    assert refused(ask(policy(), limits=limits, allowed_tiers=left))[0] == "budget_exceeded"
+
+
+def test_only_allowed_regions_are_planned_and_an_unknown_region_is_not_one() -> None:
+    found = ask(policy(), "small", limits=CallerLimits(regions=EU))
+    assert planned(found)[2] == ("luna",)
+    assert isinstance(found, Decision)
+    reason = 'its region is not known, and only "eu" may be used'
+    assert found.passed_over == (PassedOver(deployment="tiny", reason=reason, kind="region"),)
+    assert refused(ask(policy(), "terra", limits=CallerLimits(regions=EU)))[0] == "model_not_allowed"
+
+
+def test_limits_of_a_key_count_within_those_of_its_team() -> None:
+    team = CallerLimits(tiers=frozenset({"fast", "small"}), regions=None)
+    key = CallerLimits(tiers=frozenset({"small", "standard"}), regions=EU)
+    assert key.within(team) == CallerLimits(tiers=frozenset({"small"}), regions=EU)
+
+
+@pytest.mark.parametrize(
+    ("asked", "what"),
+    [
+        (RequestFacts(model="small", has_images=True), "images"),
+        (RequestFacts(model="small", has_tools=True), "tools"),
+        (RequestFacts(model="small", json_schema=True), "json_schema"),
+        (RequestFacts(model="small", has_audio=True), "audio"),
+        (RequestFacts(model="small", reasoning_effort="high"), "reasoning"),
+    ],
+)
+def test_a_deployment_that_cannot_take_the_request_is_passed_over(asked: RequestFacts, what: str) -> None:
+    house = policy(deployment("tiny", accepts=[]), deployment("luna", model="gpt-luna"), tiers=[
+        TierSpec(name="small", choices=((("tiny", 1),), (("luna", 1),)))
+    ])  # fmt: skip
+    found = ask(house, asked)
+    assert planned(found)[2] == ("luna",)
+    assert isinstance(found, Decision)
+    assert [(one.deployment, one.reason) for one in found.passed_over] == [
+        ("tiny", f"it does not accept {what}")
+    ]
+
+
+def test_input_and_wanted_output_must_fit_the_context() -> None:
+    house = policy()
+    assert planned(ask(house, RequestFacts(model="small", input_tokens=1000)))[2] == ("tiny", "luna")
+    assert planned(ask(house, RequestFacts(model="small", input_tokens=900, max_output_tokens=101)))[2] == (
+        "luna",
+    )
+
+
+def test_the_tiers_cap_limits_what_output_is_counted() -> None:
+    capped = TierSpec(name="small", choices=((("tiny", 1),),), max_output_tokens=50)
+    house = policy(deployment("tiny", context_tokens=1000), tiers=[capped])
+    assert planned(ask(house, RequestFacts(model="small", input_tokens=900, max_output_tokens=9999)))[2] == (
+        "tiny",
+    )
+
+
+def test_pictures_are_not_measured_by_their_bytes() -> None:
+    house = policy(
+        deployment("tiny", context_tokens=1000), tiers=[TierSpec(name="small", choices=((("tiny", 1),),))]
+    )
+    assert planned(ask(house, RequestFacts(model="small", input_tokens=10**6, has_images=True)))[2] == (
+        "tiny",
+    )
+
+
+def test_a_request_too_long_for_all_is_told_so() -> None:
+    house = policy(
+        deployment("tiny", context_tokens=1000), tiers=[TierSpec(name="small", choices=((("tiny", 1),),))]
+    )
+    assert refused(ask(house, RequestFacts(model="small", input_tokens=1001))) == (
+        "context_length_exceeded",
+        'this request is too long for tier "small": "tiny": its context is 1000 tokens, '
+        "and this request needs about 1001",
+    )
+
+
+def test_a_provider_that_is_off_is_never_planned() -> None:
+    house = policy(
+        deployment("terra", off_because='provider "openai" is off: OPENAI_API_KEY is not set'),
+        deployment("luna"),
+        tiers=[TierSpec(name="standard", choices=((("terra", 1),), (("luna", 1),)))],
+    )
+    assert planned(ask(house, "standard"))[2] == ("luna",)
+    code, message = refused(ask(house, "terra"))
+    assert code == "no_deployment"
+    assert "OPENAI_API_KEY is not set" in message
+
+
+def test_a_rule_whose_tier_cannot_take_the_request_leaves_it_to_the_next() -> None:
+    house = policy(rules=[FAST_CHAT])
+    found = ask(house, RequestFacts(model="auto", has_images=True))
+    assert planned(found) == ("default", "standard", ("terra",))
+    assert isinstance(found, Decision)
+    assert 'no deployment of tier "fast" can take this request' in found.because
+
+
+def test_deployments_that_rest_come_last_and_the_one_that_rests_shortest_first_of_them() -> None:
+    house = policy(
+        deployment("a"), deployment("b"), deployment("c"),
+        tiers=[TierSpec(name="standard", choices=((("a", 1),), (("b", 1),), (("c", 1),)))],
+    )  # fmt: skip
+    health = Health()
+    health.note("a", "rests", 0.0, 30.0)
+    found = ask(house, health=health, now=1.0)
+    assert planned(found)[2] == ("b", "c", "a")
+    assert isinstance(found, Decision)
+    assert not found.all_rest
+    health.note("b", "rests", 0.0, 20.0)
+    health.note("c", "rests", 0.0, 40.0)
+    found = ask(house, health=health, now=1.0)
+    assert planned(found)[2] == ("b", "a", "c")
+    assert isinstance(found, Decision)
+    assert found.all_rest
+
+
+def test_a_pinned_deployment_that_rests_is_a_last_resort() -> None:
+    health = Health()
+    health.note("terra", "rests", 0.0, 30.0)
+    found = ask(policy(), "terra", health=health, now=1.0)
+    assert isinstance(found, Decision)
+    assert (found.deployments, found.all_rest) == (("terra",), True)
+
+
+@pytest.mark.parametrize("weights", [(3, 1), (1, 1), (19, 1), (5, 3, 2)])
+def test_sessions_are_shared_out_by_weight(weights: tuple[int, ...]) -> None:
+    choice = tuple((f"d{i}", weight) for i, weight in enumerate(weights))
+    sessions = 100_000
+    counts = dict.fromkeys((name for name, _ in choice), 0)
+    for number in range(sessions):
+        counts[shared_order("fast", choice, f"session-{number}")[0]] += 1
+    for name, weight in choice:
+        assert abs(counts[name] / sessions - weight / sum(weights)) < 0.003
+
+
+def test_a_session_stays_on_its_side() -> None:
+    both = (("luna", 3), ("terra", 1))
+    house = policy(tiers=[TierSpec(name="standard", choices=(both,))])
+    for number in range(50):
+        asked = RequestFacts(model="standard", session=f"s{number}")
+        first = planned(ask(house, asked))[2]
+        assert sorted(first) == ["luna", "terra"]
+        assert planned(ask(house, replace(asked, turn=7, input_tokens=500)))[2] == first
+
+
+def test_taking_one_deployment_away_moves_only_its_own_sessions() -> None:
+    three, two = (("a", 2), ("b", 1), ("c", 1)), (("a", 2), ("b", 1))
+    for number in range(1000):
+        before = shared_order("fast", three, f"s{number}")
+        assert shared_order("fast", two, f"s{number}") == [name for name in before if name != "c"]
+
+
+def test_the_same_inputs_give_the_same_decision() -> None:
+    assert ask(policy(rules=[FAST_CHAT])) == ask(policy(rules=[FAST_CHAT]))
+
+
+def test_every_rule_says_why_it_did_not_match() -> None:
+    house = policy(rules=[SMALL_TESTS, FAST_CHAT, Rule(name="rest", when=(), tier="small")])
+    found = explain(
+        house,
+        RequestFacts(model="auto", application="mail", session="s"),
+        CHAT,
+        limits=CallerLimits(),
+        allowed_tiers=None,
+        budget_left_share=None,
+        health=Health(),
+        now=0.0,
+    )
+    assert [(one.rule, one.matches, one.why_not, one.note) for one in found.rules] == [
+        ("tests", False, ("application is mail, not tests",), ""),
+        ("chat", True, (), "this rule decides"),
+        ("rest", True, (), "an earlier rule decided"),
+    ]
+    assert found.asked == '"auto": the rules decide'
