@@ -1,0 +1,291 @@
+"""Our own strict look at a JSON object's structure: depth, names that stand twice, where the members are.
+
+It completes one parse by msgspec, which is exact about the grammar and keeps the last of two equal names in
+silence, does not look at UTF-8 in what it skips, takes numbers of any size and recurses. The rules together:
+
+- the body is UTF-8 without NUL and without lone surrogates, written out or as escapes;
+- it is one JSON object, by the letter of the grammar;
+- every number is a finite double and has at most 308 digits in a row;
+- objects and arrays nest at most 64 deep;
+- no name stands twice at the top, nor anywhere inside a member that a decision reads (`DECIDED`), however it
+  is spelt. Elsewhere a doubled name is data, as everything there.
+
+How it stays cheap: quotes cut the body into structure and texts in turn, texts are never looked into, and
+the few shapes of structure between them (`": "`, `", "`, `"}, {"`) are remembered. A long body is cut window
+by window, so that memory stays small beside it. Work is linear in the body's length, whatever it holds.
+"""
+
+from collections.abc import Iterator
+from math import isinf
+from operator import methodcaller
+from typing import NamedTuple
+
+from msgspec.json import decode
+
+from gateway.errors import duplicate_key, invalid_json, invalid_utf8, json_too_deep
+
+MAX_DEPTH = 64
+MAX_DIGITS = 308  # of one number, in a row: whatever has no more and no exponent is a finite double
+DECIDED = frozenset(
+    {
+        b"messages",
+        b"tools",
+        b"functions",
+        b"response_format",
+        b"reasoning",
+        b"metadata",
+        b"stream_options",
+    }
+)
+"""The members at the top that decisions look into."""
+
+_WINDOW = 65_536
+_SHAPES_KEPT = 4_096
+_SHAPE_LENGTH = 48  # a longer one is not remembered
+_WHITE = b" \t\r\n"
+_NOT_STRUCTURE = _WHITE + b"0123456789+-.eEtrufalsn"
+_DIGITS_AS_0 = bytes.maketrans(b"123456789E", b"000000000e")
+_TO_WHITE = bytes.maketrans(b"{}[],:", b"      ")
+_LONG = b"0" * (MAX_DIGITS + 1)
+
+_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST, _COMMA, _BACKSLASH = b"{}[],\\"
+_LIST_IN_MESSAGE = 4  # how deep: body, messages, one message, the list
+
+
+class Member(NamedTuple):
+    """Where a member of the object stands: `body[key_start:value_end]` is `"name": value`."""
+
+    key_start: int  # of the opening quote
+    key_end: int  # after the closing quote
+    value_end: int
+
+
+class Scan(NamedTuple):
+    """What was seen."""
+
+    members: dict[str, Member]  # in the order of the body, names without escapes
+    lists_in_messages: bool  # some message has a list in it: content in parts, tool calls
+
+
+def check_text(body: bytes) -> None:
+    """Raises GatewayError `invalid_utf8` where the body is not UTF-8 or has a NUL, raw or escaped.
+
+    Lone surrogates as escapes are msgspec's to find, and then told apart by `has_lone_surrogate`.
+    """
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise invalid_utf8(f"the body is not UTF-8: byte {error.start} cannot be decoded") from None
+    if b"\x00" in body:
+        raise invalid_utf8(f"the body has a NUL at byte {body.index(0)}")
+    at = body.find(b"\\u0000")
+    while at >= 0:
+        before = at
+        while before and body[before - 1] == _BACKSLASH:
+            before -= 1
+        if (at - before) % 2 == 0:
+            raise invalid_utf8(f"a text in the body has a NUL (\\u0000) at byte {at}")
+        at = body.find(b"\\u0000", at + 6)
+
+
+def has_lone_surrogate(body: bytes) -> bool:
+    """True if some `\\ud800` to `\\udfff` is not one half of a pair. For bodies that the parser refused."""
+    low = body.replace(b"\\\\", b"..").lower()
+    at = low.find(b"\\ud")
+    while at >= 0:
+        half = low[at + 3 : at + 4]
+        if half in (b"c", b"d", b"e", b"f"):
+            return True
+        if half in (b"8", b"9", b"a", b"b"):
+            if low[at + 6 : at + 9] != b"\\ud" or low[at + 9 : at + 10] not in (b"c", b"d", b"e", b"f"):
+                return True
+            at += 6
+        at = low.find(b"\\ud", at + 6)
+    return False
+
+
+class _Shapes(dict[bytes, "bytes | None"]):
+    """Structure between two texts -> what it does.
+
+    None: a value follows a name, or a text stands alone. Else its brackets and, if its last sign is `{` or
+    `,`, a final comma: where the container is an object, a name follows.
+    """
+
+    def __missing__(self, structure: bytes) -> bytes | None:
+        zeros = structure.translate(_DIGITS_AS_0, b"+")
+        if b"e000" in zeros or (len(zeros) > 200 and b"0" * 200 in zeros):
+            _check_numbers(structure, zeros)
+        shape = structure.translate(None, _NOT_STRUCTURE)
+        effect: bytes | None = shape.translate(None, b",:")
+        if shape[-1:] in (b",", b"{"):
+            effect = shape.translate(None, b",:") + b","
+        elif not effect:
+            effect = None
+        if len(structure) <= _SHAPE_LENGTH:
+            if len(self) >= _SHAPES_KEPT:
+                self.clear()
+            self[structure] = effect
+        return effect
+
+
+def _check_numbers(structure: bytes, zeros: bytes) -> None:
+    """For structure with a number that may be too large."""
+    if _LONG in zeros:
+        raise invalid_json(f"a number in the body has more than {MAX_DIGITS} digits")
+    at = 0
+    while at < len(structure):
+        cut = structure.find(b",", at + 4_096)
+        cut = len(structure) if cut < 0 else cut
+        for word in structure[at:cut].translate(_TO_WHITE).split():
+            if word not in (b"true", b"false", b"null") and isinf(float(word)):
+                raise invalid_json("a number in the body is larger than a double can be")
+        at = cut
+
+
+_shapes = _Shapes()
+_ends_in_escape = methodcaller("endswith", b"\\")
+
+
+def scan(body: bytes) -> Scan:
+    """Depth, doubled names and places of one JSON object whose grammar a parser has approved.
+
+    Raises GatewayError: `json_too_deep`, `duplicate_key`, or `invalid_json` for a number that is too large.
+    """
+    shapes = _shapes
+    top: set[bytes] = set()  # the names of the body itself
+    stack: list[set[bytes] | None] = []
+    names: set[bytes] | None = None  # of the open object; None: a list, or an object whose names are data
+    member = b""  # the member of the body that is open
+    compared = False  # whether names inside it are
+    lists_in_messages = False
+    found: list[tuple[bytes, int, int, int]] = []  # name, key_start, key_end, end of what stands before
+
+    def follow(brackets: bytes) -> None:
+        nonlocal names, lists_in_messages
+        for bracket in brackets:
+            if bracket == _OPEN:
+                stack.append(names)
+                if len(stack) > MAX_DEPTH:
+                    raise json_too_deep(MAX_DEPTH)
+                names = set() if compared else (top if len(stack) == 1 else None)
+            elif bracket in (_CLOSE, _CLOSE_LIST):
+                names = stack.pop()
+            elif bracket == _OPEN_LIST:
+                stack.append(names)
+                names = None
+                if len(stack) > MAX_DEPTH:
+                    raise json_too_deep(MAX_DEPTH)
+                if len(stack) == _LIST_IN_MESSAGE and member == b"messages":
+                    lists_in_messages = True
+
+    for start, pieces, masked in _windows(body):
+        counted, offset = 0, start  # the offset of pieces[counted]
+        for number, (structure, text) in enumerate(zip(pieces[::2], pieces[1::2], strict=False)):
+            effect = shapes[structure]
+            if effect is None:
+                continue
+            if effect != b",":
+                follow(effect)
+                if effect[-1] != _COMMA:
+                    continue
+            if names is None:
+                continue
+            if b"\\" in text:
+                text = _spelt_out(text, masked=masked)
+            if text in names:
+                raise duplicate_key(text.decode(), where=None if names is top else member.decode())
+            names.add(text)
+            if names is top:
+                member = text
+                compared = text in DECIDED
+                at = 2 * number
+                offset += sum(map(len, pieces[counted:at])) + at - counted
+                counted = at
+                before = offset + len(structure.rstrip()[:-1].rstrip())
+                key_start = offset + len(structure)
+                found.append((text, key_start, key_start + len(pieces[at + 1]) + 2, before))
+        if len(pieces) % 2:
+            last = pieces[-1]
+            follow((shapes[last] or b"").rstrip(b","))
+            end = len(body) - len(last) + len(last.rstrip()[:-1].rstrip())
+            return Scan(_members(found, end), lists_in_messages)
+    raise AssertionError("the last window ends in structure")
+
+
+def value_start(body: bytes, member: Member) -> int:
+    """Where a member's value begins."""
+    at = body.index(b":", member.key_end) + 1
+    while True:
+        white = body[at : at + 64]
+        rest = white.lstrip()
+        at += len(white) - len(rest)
+        if rest or not white:
+            return at
+
+
+def _members(found: list[tuple[bytes, int, int, int]], end: int) -> dict[str, Member]:
+    ends = [before for _, _, _, before in found[1:]]
+    ends.append(end)
+    return {
+        name.decode(): Member(key_start, key_end, value_end)
+        for (name, key_start, key_end, _), value_end in zip(found, ends, strict=False)
+    }
+
+
+def _spelt_out(name: bytes, *, masked: bool) -> bytes:
+    """A name as it stands between its quotes -> without its escapes."""
+    if masked:
+        name = name.replace(b"\\q", b'\\"').replace(b"\\s", b"\\\\")
+    return decode(b'"' + name + b'"', type=str).encode()
+
+
+def _mask(chunk: bytes) -> bytes:
+    """The same length, no quote and no backslash behind a backslash: `\\s` and `\\q` are no JSON escapes."""
+    return chunk.replace(b"\\\\", b"\\s").replace(b'\\"', b"\\q")
+
+
+def _windows(body: bytes) -> Iterator[tuple[int, list[bytes], bool]]:
+    """Pieces of the body with the offset of the first: structure, text, structure, text, ...
+
+    Every window but the last ends in a whole text, the last in structure. True: its pieces are masked.
+    """
+    start = 0
+    while True:
+        end = body.find(b'"', start + _WINDOW) if len(body) - start > _WINDOW else -1
+        chunk = body[start:] if end < 0 else body[start:end]
+        pieces = chunk.split(b'"')
+        masked = b"\\" in chunk and any(map(_ends_in_escape, pieces[1::2]))
+        if masked:
+            pieces = _mask(chunk).split(b'"')
+        if end < 0:
+            yield start, pieces, masked
+            return
+        close = end
+        if len(pieces) % 2:  # that quote opens a text
+            close = _closing_quote(body, end + 1)
+            text = body[end + 1 : close]
+            pieces.append(_mask(text) if masked else text)
+        elif (len(pieces[-1]) - len(pieces[-1].rstrip(b"\\"))) % 2:  # that quote is escaped
+            close = _closing_quote(body, end + 1)
+            text = chunk[-1:] + body[end:close]
+            pieces[-1] = pieces[-1][:-1] + (_mask(text) if masked else text)
+        yield start, pieces, masked
+        start = close + 1
+
+
+def _closing_quote(body: bytes, start: int) -> int:
+    """The quote that ends the text whose inside has `start`, no escape being open there."""
+    quote = body.index(b'"', start)
+    if body[quote - 1] != _BACKSLASH:
+        return quote
+    while True:
+        end = start + _WINDOW
+        chunk = body[start:end]
+        if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2:
+            end += 1
+            chunk = body[start:end]
+        quote = _mask(chunk).find(b'"')
+        if quote >= 0:
+            return start + quote
+        start = end

@@ -1,0 +1,608 @@
+"""The request side of OpenAI's chat wire: what a body asks for, what is changed in it, how errors are worded.
+
+A body is parsed once, and its bytes are kept. What is sent on is those bytes with a few places replaced: the
+model's name, the switch that makes a stream report its usage, a deployment's declared parameters and a cap on
+the answer's length. Fields that the gateway does not know, or that steer other gateways, are data.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from gateway.auth import Caller
+from gateway.errors import (
+    GatewayError,
+    invalid_json,
+    invalid_utf8,
+    invalid_value,
+    json_too_deep,
+    missing_field,
+    model_not_found,
+    shown,
+)
+from gateway.wire.json_scan import (
+    MAX_DEPTH,
+    Member,
+    Scan,
+    check_text,
+    has_lone_surrogate,
+    scan,
+    value_start,
+)
+from routers.classify import FENCE_BYTES, SYSTEM_BYTES, TAIL_BYTES, Peek
+from routers.facts import RequestFacts
+from routers.session import clean_id, session_from_prefix, session_in_user_id
+
+MAX_MODEL_BYTES = 256
+MAX_CHOICES = 128
+MAX_OUTPUT_TOKENS = 10**12
+BYTES_PER_TOKEN = 4
+
+_IMAGES = frozenset({"image_url", "input_image", "image"})
+_AUDIO = frozenset({"input_audio", "audio"})
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_KEPT = frozenset({"model", "messages", "stream", "stream_options"})  # never renamed or dropped
+_NOTHING = msgspec.Raw(b"")
+_QUOTE, _LIST = ord('"'), ord("[")
+
+
+class Parameters(Protocol):
+    """What is changed in a request for one deployment."""
+
+    @property
+    def rename(self) -> Mapping[str, str]: ...
+
+    @property
+    def drop(self) -> Collection[str]: ...
+
+
+class Prepared(NamedTuple):
+    """What is sent to a deployment."""
+
+    body: bytes
+    changed: tuple[str, ...]  # for `x-faregate-changed`: "max_tokens->max_completion_tokens", "-temperature"
+
+
+class _Message(msgspec.Struct, gc=False):
+    role: Any = None
+    content: msgspec.Raw = _NOTHING
+
+
+class _Part(msgspec.Struct, gc=False):
+    type: Any = None
+    text: msgspec.Raw = _NOTHING
+
+
+class _Body(msgspec.Struct, gc=False):
+    model: Any = None
+    messages: list[_Message] | None = None
+    stream: Any = None
+    stream_options: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    n: Any = None
+    tools: msgspec.Raw = _NOTHING
+    functions: msgspec.Raw = _NOTHING
+    response_format: Any = None
+    reasoning_effort: Any = None
+    reasoning: Any = None
+    service_tier: Any = None
+    user: Any = None
+    safety_identifier: Any = None
+    prompt_cache_key: Any = None
+    previous_response_id: Any = None
+    metadata: Any = None
+
+
+_read_body = msgspec.json.Decoder(_Body).decode
+_read_parts = msgspec.json.Decoder(list[_Part]).decode
+_write = msgspec.json.encode
+
+
+class ChatRequest:
+    """A body that was read once. Its texts are kept as views of the bytes, not as copies."""
+
+    __slots__ = (
+        "_read",
+        "body",
+        "choices",
+        "has_audio",
+        "has_images",
+        "max_output_tokens",
+        "members",
+        "messages",
+        "model",
+        "roles",
+        "stream",
+        "tool_results",
+        "wants_usage",
+    )
+
+    def __init__(self, body: bytes, read: _Body, seen: Scan) -> None:
+        self.body = body
+        self._read = read
+        self.members: dict[str, Member] = seen.members
+        if read.messages is None:
+            raise _absent_or_null("messages", seen)
+        self.messages = read.messages
+        self.model = _model(read.model, seen)
+        self.stream = _flag("stream", read.stream)
+        self.max_output_tokens = _longest(read)  # None: the client set nothing
+        self.choices = _choices(read.n)
+        self.wants_usage = _member(read.stream_options, "include_usage") is True
+        self.roles = [message.role for message in read.messages]
+        self.tool_results = "tool" in self.roles or "function" in self.roles
+        self.has_images = False
+        self.has_audio = False
+        if seen.lists_in_messages:
+            self._look_at_parts()
+
+    def _look_at_parts(self) -> None:
+        for message in self.messages:
+            content = memoryview(message.content)
+            if not content or content[0] != _LIST:
+                continue
+            kinds = _kinds_of_parts(message.content)
+            self.has_images = self.has_images or not _IMAGES.isdisjoint(kinds)
+            self.has_audio = self.has_audio or not _AUDIO.isdisjoint(kinds)
+
+    @property
+    def facts(self) -> RequestFacts:
+        """What the body alone says: no caller, no headers."""
+        return facts_for(self, None, ())
+
+    def peek(self) -> Peek:
+        """The bounded look at its texts that the classifier takes."""
+        system = b""
+        for message in self.messages[:2]:
+            if message.role in ("system", "developer"):
+                system = _text(message.content)[0]
+                break
+        user = user_end = b""
+        for message in reversed(self.messages):
+            if message.role == "user":
+                user, user_end = _text(message.content)
+                break
+        return Peek(
+            system=system[:SYSTEM_BYTES], user=user, user_end=user_end, tool_results=self.tool_results
+        )
+
+    def prefix(self) -> Iterable[memoryview]:
+        """How the prompt begins: tools, system texts, the first user message; as the client's own bytes."""
+        read = self._read
+        yield memoryview(read.tools)
+        for message in self.messages:
+            if message.role in ("system", "developer"):
+                yield memoryview(message.content)
+            elif message.role == "user":
+                yield memoryview(message.content)
+                return
+
+    @property
+    def json_output(self) -> tuple[bool, bool]:
+        """Whether it asks for JSON, and whether by a schema."""
+        kind = _member(self._read.response_format, "type")
+        return kind in ("json_object", "json_schema"), kind == "json_schema"
+
+    @property
+    def has_tools(self) -> bool:
+        """True if it offers tools, or functions in the older form."""
+        return _is_filled(self._read.tools) or _is_filled(self._read.functions)
+
+    @property
+    def reasoning_effort(self) -> str | None:
+        """How hard it asks to think."""
+        effort = self._read.reasoning_effort
+        if effort is None:
+            effort = _member(self._read.reasoning, "effort")
+        return clean_id(effort)
+
+    @property
+    def service_tier(self) -> str | None:
+        """The provider's own tier of service that it asks for."""
+        return clean_id(self._read.service_tier)
+
+    def named(self, name: str) -> str | None:
+        """A member of `metadata` that is an id or a label."""
+        return clean_id(_member(self._read.metadata, name))
+
+    @property
+    def user(self) -> str | None:
+        """The end user as the client names them."""
+        read = self._read
+        return clean_id(read.user) or clean_id(read.safety_identifier) or self.named("user_id")
+
+    @property
+    def own_session(self) -> str | None:
+        """The session as the client's own fields name it."""
+        read = self._read
+        metadata: Any = read.metadata
+        return (
+            clean_id(read.prompt_cache_key)
+            or clean_id(_member(metadata, "session_id"))
+            or session_in_user_id(_member(metadata, "user_id"))
+            or clean_id(read.previous_response_id)
+        )
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """Read a body once.
+
+    Raises GatewayError: `invalid_utf8`, `invalid_json`, `json_too_deep`, `duplicate_key`, `missing_field`,
+    `invalid_value`, `model_not_found` (a name that nothing can have).
+    """
+    check_text(body)
+    try:
+        read = _read_body(body)
+    except RecursionError:
+        raise json_too_deep(MAX_DEPTH) from None
+    except msgspec.DecodeError as error:
+        raise _not_readable(body, error) from None
+    return ChatRequest(body, read, scan(body))
+
+
+def facts_for(
+    request: ChatRequest, caller: Caller | None, headers: Iterable[tuple[bytes, bytes]]
+) -> RequestFacts:
+    """What the rules may ask about: the body, the caller's key, and headers (names in lower case).
+
+    The team comes from the key alone, and so does the application where the key has one.
+    """
+    application: str | None = None
+    feature: str | None = None
+    customer: str | None = None
+    task: str | None = None
+    session: str | None = None
+    client_session: str | None = None
+    for name, value in headers:
+        if name == b"x-faregate-session":
+            session = _label(value)
+        elif name == b"x-claude-code-session-id" or name == b"session_id":
+            client_session = _label(value)
+        elif not name.startswith(b"x-faregate-"):
+            continue
+        elif name == b"x-faregate-application":
+            application = _label(value)
+        elif name == b"x-faregate-feature":
+            feature = _label(value)
+        elif name == b"x-faregate-customer":
+            customer = _label(value)
+        elif name == b"x-faregate-task":
+            task = _label(value)
+    key_id = "" if caller is None else caller.key_id
+    size = len(request.body)
+    json_output, json_schema = request.json_output
+    return RequestFacts(
+        model=request.model,
+        stream=request.stream,
+        input_bytes=size,
+        input_tokens=-(-size // BYTES_PER_TOKEN),
+        max_output_tokens=request.max_output_tokens,
+        choices=request.choices,
+        messages=len(request.roles),
+        turn=max(1, request.roles.count("user")),
+        has_images=request.has_images,
+        has_audio=request.has_audio,
+        has_tools=request.has_tools,
+        json_output=json_output,
+        json_schema=json_schema,
+        reasoning_effort=request.reasoning_effort,
+        service_tier=request.service_tier,
+        key_id=key_id,
+        team="" if caller is None else caller.team,
+        application=(caller.application if caller is not None else None) or application,
+        feature=feature or request.named("feature"),
+        customer=customer or request.named("customer"),
+        task=task or request.named("task"),
+        session=session
+        or request.own_session
+        or client_session
+        or session_from_prefix(key_id, request.prefix()),
+        user=request.user,
+    )
+
+
+# ── what is sent on ──
+
+
+def prepare(
+    request: ChatRequest,
+    *,
+    model: str,
+    parameters: Parameters | None = None,
+    ask_usage: bool = True,
+    max_output_tokens: int | None = None,
+) -> Prepared:
+    """The body for one deployment: the client's bytes with the places replaced that must be.
+
+    `ask_usage`: a stream is to report its usage. `max_output_tokens`: the tier's cap on the answer; it lowers
+    what the client set and stands in where the client set nothing.
+    """
+    body, members = request.body, request.members
+    edits: list[tuple[int, int, bytes]] = []
+    added: list[bytes] = []
+    changed: list[str] = []
+    if model != request.model:
+        member = members["model"]
+        edits.append((value_start(body, member), member.value_end, _write(model)))
+    if ask_usage and request.stream and not request.wants_usage:
+        _ask_for_usage(request, edits, added)
+    rename: Mapping[str, str] = {}
+    if parameters is not None:
+        rename = parameters.rename
+        _apply(request, parameters, edits, changed)
+    if max_output_tokens is not None:
+        _cap(request, max_output_tokens, rename, parameters, edits, added, changed)
+    if added:
+        end = next(reversed(members.values())).value_end
+        edits.append((end, end, b"".join(b", " + member for member in added)))
+    return Prepared(_spliced(body, edits), tuple(changed))
+
+
+def _spliced(body: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+    if not edits:
+        return body
+    edits.sort(key=lambda edit: edit[:2])
+    pieces: list[bytes] = []
+    at = 0
+    for start, end, instead in edits:
+        pieces.append(body[at:start])
+        pieces.append(instead)
+        at = end
+    pieces.append(body[at:])
+    return b"".join(pieces)
+
+
+def _ask_for_usage(request: ChatRequest, edits: list[tuple[int, int, bytes]], added: list[bytes]) -> None:
+    member = request.members.get("stream_options")
+    if member is None:
+        added.append(b'"stream_options": {"include_usage": true}')
+        return
+    start = value_start(request.body, member)
+    options = request.body[start : member.value_end]
+    if not options.startswith(b"{"):  # null: as if it were not there
+        edits.append((start, member.value_end, b'{"include_usage": true}'))
+        return
+    inner = scan(options).members
+    asked = inner.get("include_usage")
+    if asked is not None:
+        edits.append((start + value_start(options, asked), start + asked.value_end, b"true"))
+    elif inner:
+        end = start + next(reversed(inner.values())).value_end
+        edits.append((end, end, b', "include_usage": true'))
+    else:
+        edits.append((start, member.value_end, b'{"include_usage": true}'))
+
+
+def _apply(
+    request: ChatRequest,
+    parameters: Parameters,
+    edits: list[tuple[int, int, bytes]],
+    changed: list[str],
+) -> None:
+    members = request.members
+    gone = {name for name in parameters.drop if name in members and name not in _KEPT}
+    taken: set[str] = set()
+    for name, instead in parameters.rename.items():
+        member = members.get(name)
+        if member is None or name in gone or name in _KEPT:
+            continue
+        if instead in members or instead in taken:  # both were sent: what the deployment understands stays
+            gone.add(name)
+        else:
+            taken.add(instead)
+            edits.append((member.key_start, member.key_end, _write(instead)))
+            changed.append(f"{name}->{instead}")
+    if not gone:
+        return
+    names = list(members)
+    kept_before = False
+    for number, name in enumerate(names):
+        if name not in gone:
+            kept_before = True
+            continue
+        if kept_before:
+            edits.append((members[names[number - 1]].value_end, members[name].value_end, b""))
+        else:  # `model` is never dropped, so another member follows
+            edits.append((members[name].key_start, members[names[number + 1]].key_start, b""))
+        changed.append(f"-{name}")
+
+
+def _cap(
+    request: ChatRequest,
+    cap: int,
+    rename: Mapping[str, str],
+    parameters: Parameters | None,
+    edits: list[tuple[int, int, bytes]],
+    added: list[bytes],
+    changed: list[str],
+) -> None:
+    limited = False
+    for name in _LIMITS:
+        member = request.members.get(name)
+        if member is None or f"-{name}" in changed:
+            continue
+        limited = True
+        start = value_start(request.body, member)
+        value = request.body[start : member.value_end]
+        if value == b"null" or int(value) > cap:
+            edits.append((start, member.value_end, b"%d" % cap))
+            changed.append(f"{rename.get(name, name)}={cap}")
+    if not limited:
+        name = rename.get("max_tokens", "max_tokens")
+        if parameters is not None and name in parameters.drop:
+            return
+        added.append(_write(name) + b": %d" % cap)
+        changed.append(f"{name}={cap}")
+
+
+# ── what is told to the client ──
+
+
+def error_body(error: GatewayError) -> bytes:
+    """The whole body of an error answer."""
+    return _write(
+        {
+            "error": {
+                "message": error.message,
+                "type": error.type,
+                "param": error.param,
+                "code": error.code,
+            }
+        }
+    )
+
+
+def stream_error_event(error: GatewayError) -> bytes:
+    """The last event of a stream that broke. No `[DONE]` follows it."""
+    return b"data: " + error_body(error) + b"\n\n"
+
+
+def model_object(name: str, *, created: int = 0, owned_by: str = "faregate") -> dict[str, object]:
+    """One model of the list, in OpenAI's form."""
+    return {"id": name, "object": "model", "created": created, "owned_by": owned_by}
+
+
+def model_body(name: str, *, created: int = 0, owned_by: str = "faregate") -> bytes:
+    """The body of `GET /v1/models/{id}`."""
+    return _write(model_object(name, created=created, owned_by=owned_by))
+
+
+def model_list(names: Iterable[str], *, created: int = 0, owned_by: str = "faregate") -> bytes:
+    """The body of `GET /v1/models`."""
+    data = [model_object(name, created=created, owned_by=owned_by) for name in names]
+    return _write({"object": "list", "data": data})
+
+
+# ── reading fields ──
+
+
+def _not_readable(body: bytes, error: msgspec.DecodeError) -> GatewayError:
+    text = str(error)
+    if isinstance(error, msgspec.ValidationError) and "out of range" not in text:
+        where = text.rpartition("`$")[2].rstrip("`")
+        if where.startswith(".messages"):
+            place = where[1:]
+            what = "must be an object" if "[" in place else "must be a list of messages"
+            return invalid_value("messages", f"{place} {what}")
+        return invalid_json("the body must be one JSON object")
+    if has_lone_surrogate(body):
+        return invalid_utf8("a text in the body has one half of a surrogate pair (\\ud800 to \\udfff)")
+    if not body.strip():
+        return invalid_json("the body is empty; send one JSON object")
+    return invalid_json(f"the body is not JSON: {text.removeprefix('JSON is malformed: ')}")
+
+
+def _absent_or_null(param: str, seen: Scan) -> GatewayError:
+    if param in seen.members:
+        return invalid_value(param, f"{param} must not be null")
+    return missing_field(param)
+
+
+def _model(value: object, seen: Scan) -> str:
+    if value is None:
+        raise _absent_or_null("model", seen)
+    if not isinstance(value, str):
+        raise invalid_value("model", "model must be a string")
+    if not value.isprintable() and any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in value):
+        raise invalid_value("model", "model has a control character")
+    if not value or len(value) > MAX_MODEL_BYTES or len(value.encode()) > MAX_MODEL_BYTES:
+        raise model_not_found(
+            f'no model is named "{shown(value)}": a name has 1 to {MAX_MODEL_BYTES} bytes; '
+            "GET /v1/models lists them"
+        )
+    return value
+
+
+def _flag(param: str, value: object) -> bool:
+    if value is None or value is False:
+        return False
+    if value is True:
+        return True
+    raise invalid_value(param, f"{param} must be true or false")
+
+
+def _longest(read: _Body) -> int | None:
+    a = _limit("max_tokens", read.max_tokens)
+    b = _limit("max_completion_tokens", read.max_completion_tokens)
+    if a is None or b is None:
+        return b if a is None else a
+    return max(a, b)  # which one a provider obeys is not known: reserve for the dearer
+
+
+def _limit(param: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= MAX_OUTPUT_TOKENS:
+        raise invalid_value(param, f"{param} must be a whole number from 1 to {MAX_OUTPUT_TOKENS}")
+    return value
+
+
+def _choices(value: object) -> int:
+    if value is None:
+        return 1
+    if type(value) is not int or not 1 <= value <= MAX_CHOICES:
+        raise invalid_value("n", f"n must be a whole number from 1 to {MAX_CHOICES}")
+    return value
+
+
+def _member(value: Any, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType] - foreign JSON
+
+
+def _label(value: bytes) -> str | None:
+    return clean_id(value.decode("utf-8", "replace"))
+
+
+def _is_filled(raw: msgspec.Raw) -> bool:
+    """True if it is a list with something in it. What is neither a list nor null counts too."""
+    view = memoryview(raw)
+    if not view or bytes(view[:4]) == b"null":
+        return False
+    return len(view) > 64 or bytes(view)[1:-1].strip() != b""
+
+
+def _kinds_of_parts(content: msgspec.Raw) -> set[str]:
+    try:
+        return {part.type for part in _read_parts(content) if isinstance(part.type, str)}
+    except msgspec.ValidationError:  # some part is no object; the others count all the same
+        parts: list[Any] = msgspec.json.decode(content, type=list[Any])
+        return {kind for kind in (_member(part, "type") for part in parts) if isinstance(kind, str)}
+
+
+def _text(content: msgspec.Raw) -> tuple[bytes, bytes]:
+    """The beginning of a text and, if it is longer, its end, in UTF-8."""
+    view = memoryview(content)
+    if view and view[0] == _LIST:
+        view = _last_text_part(content)
+    if not view or view[0] != _QUOTE:
+        return b"", b""
+    inside = view[1:-1]
+    head = bytes(inside[:FENCE_BYTES])
+    tail = bytes(inside[-TAIL_BYTES:]) if len(inside) > FENCE_BYTES else b""
+    return _readable(head), _readable(tail)
+
+
+def _last_text_part(content: msgspec.Raw) -> memoryview:
+    try:
+        for part in reversed(_read_parts(content)):
+            if part.type == "text":
+                return memoryview(part.text)
+    except msgspec.ValidationError:
+        pass
+    return memoryview(b"")
+
+
+def _readable(piece: bytes) -> bytes:
+    """A piece of a text as it stands in JSON; where it has escapes (`\\u7ffb`), without them."""
+    if b"\\u" not in piece:
+        return piece
+    first = piece.find(b"\\u")
+    piece = piece[first if first < 12 else 0 :]
+    cut = piece.rfind(b"\\", len(piece) - 12 if len(piece) > 12 else 0)
+    whole = piece if cut < 0 else piece[:cut]
+    try:
+        return msgspec.json.decode(b'"' + whole + b'"', type=str).encode()
+    except (msgspec.DecodeError, UnicodeError):
+        return piece
