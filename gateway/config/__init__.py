@@ -193,11 +193,9 @@ def _whole(name: str, message: str, line: int = 1, column: int = 1) -> Problem:
 
 
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-_PLAINER = {
-    "Cannot overwrite a value": "a key is there twice",
-    "Cannot declare": "a table is there twice",
-    "Cannot mutate immutable namespace": "a table is there twice",
-}
+_TWICE = re.compile(
+    r"^(?:Cannot overwrite a value|Cannot mutate immutable|Cannot declare|Duplicate inline table key)"
+)
 
 
 def _parsed(name: str, raw: bytes) -> tuple[str, dict[str, Any]]:
@@ -228,9 +226,6 @@ def _syntax(name: str, text: str, said: str) -> Problem:
     else:
         lines = text.splitlines() or [""]
         line, column = len(lines), len(lines[-1]) + 1
-    for theirs, ours in _PLAINER.items():
-        if what.startswith(theirs):
-            rest = what[len(theirs) :].strip()
-            what = f"{ours} {rest}".strip()
-            return _whole(name, f"{what}, found before this place", line, column)
+    if _TWICE.match(what):
+        return _whole(name, "a key or a table is there twice; the second ends here", line, column)
     return _whole(name, f"is not TOML: {what[:1].lower()}{what[1:]}", line, column)

@@ -69,6 +69,7 @@ class _Scanner:
         self._i = self._end_of_line()
         path: Path = ()
         for name, _ in names[:-1]:
+            self._at.setdefault((*path, name), start)
             path = self._into_last((*path, name))
         path = (*path, names[-1][0])
         if is_list:
@@ -97,7 +98,7 @@ class _Scanner:
         while True:
             self._skip(_BLANK)
             start = self._i
-            if self._text[start] in "\"'":
+            if self._text[start : start + 1] in ('"', "'"):
                 names.append((self._string(), start))
             else:
                 while self._i < len(self._text) and _is_bare(self._text[self._i]):

@@ -51,7 +51,7 @@ def read_rules(top: Table, tiers: Collection[str]) -> tuple[Rule, ...]:
         table.done()
         if name is not None and seen.setdefault(name, number) != number:
             table.problem(
-                "name", f'is "{shown(name)}", as is that of rules[{seen[name]}]; each rule needs its own'
+                "name", f'is "{shown(name)}", as is that of rules[{seen[name]}]; each needs its own'
             )
         if name is None or tier is None:
             continue
@@ -212,11 +212,11 @@ def warn_of_strange_names(
             for value in condition.test.values:
                 if value in names:
                     continue
-                below = tables[rule.name].table("when")
-                assert below is not None
                 message = is_unknown(str(value), names)
                 if condition.field == "model":
                     message = (
                         f'is "{shown(str(value))}", which the rules never see: [names] must give it to "auto"'
                     )
-                below.warning(condition.field, message)
+                table = tables[rule.name]
+                inner = ("when", "not", condition.field) if condition.negated else ("when", condition.field)
+                table.report.warning((*table.path, *inner), message, table.label)
