@@ -20,8 +20,8 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "check",
         help="test faregate.toml",
-        description="Tests a configuration file: all its problems at once, with file, line and field. Of a good "
-        "one it prints what each model name leads to and which providers are live.",
+        description="Tests a configuration file: all its problems at once, with file, line and field. "
+        "Of a good one it prints what each model name leads to and which providers are live.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,9 +1,9 @@
 """Takes a saved file into force whole, or keeps the old one and says once what is wrong with the new.
 
-The file is looked at twice a second. A change is read only when two looks in a row saw the same file, so that a
-file that is being written is not taken for a finished one; what changed again while it was read is read again.
-A file that is gone, empty or unreadable never means "no rules": the version in force stays. Saving the version
-in force again clears an error.
+The file is looked at twice a second. A change is read only when two looks in a row saw the same file, so that
+a file that is being written is not taken for a finished one; what changed again while it was read is read
+again. A file that is gone, empty or unreadable never means "no rules": the version in force stays. Saving the
+version in force again clears an error.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
     """Settings that differ and come into force only when the process starts again."""
     names = {field.name for field in fields(old.gateway)}
     return tuple(
-        name for name in ONLY_AT_START if name in names and getattr(old.gateway, name) != getattr(new.gateway, name)
+        name
+        for name in ONLY_AT_START
+        if name in names and getattr(old.gateway, name) != getattr(new.gateway, name)
     )
 
 
