@@ -24,9 +24,9 @@ from routers.facts import Classification, RequestFacts, TaskKind
 
 LONG_INPUT_TOKENS = 32_000
 HIGH_EFFORTS = frozenset({"high", "xhigh", "max"})
-HEAD_BYTES = 768  # of the last user message's beginning that are looked at for words
-TAIL_BYTES = 256  # of its end
-SYSTEM_BYTES = 384  # of the system text's beginning
+HEAD_BYTES = 512  # of the last user message's beginning that are looked at for words
+TAIL_BYTES = 192  # of its end
+SYSTEM_BYTES = 256  # of the system text's beginning
 FENCE_BYTES = 4_096  # of the last user message that are looked at for code fences
 
 
@@ -99,6 +99,7 @@ for _kind, _text in _WORDS_BY_KIND.items():
         _WORDS[_word.capitalize().encode().translate(_TO_WORDS)] = _kind  # É, Ü at the beginning
 _WORD_SET = frozenset(_WORDS)
 _SIGNS = [(sign.encode(), kind) for kind, signs in _SIGNS_BY_KIND.items() for sign in signs]
+_SIGN_LEADS = tuple({sign[0] for sign, _ in _SIGNS})
 
 
 def classify(facts: RequestFacts, peek: Peek) -> Classification:
@@ -138,7 +139,7 @@ def _asked_for(peek: Peek) -> Classification | None:
 def _kind_in(text: bytes) -> TaskKind | None:
     words = _WORD_SET.intersection(text.replace(b"\\n", b"  ").translate(_TO_WORDS).split())
     kinds = {_WORDS[word] for word in words}
-    if not kinds and not text.isascii():
+    if not kinds and any(lead in text for lead in _SIGN_LEADS):
         kinds = {kind for sign, kind in _SIGNS if sign in text}
     for kind in _ORDER:
         if kind in kinds:

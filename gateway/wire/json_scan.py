@@ -17,7 +17,6 @@ by window, so that memory stays small beside it. Work is linear in the body's le
 
 from collections.abc import Iterator
 from math import isinf
-from operator import methodcaller
 from typing import NamedTuple
 
 from msgspec.json import decode
@@ -52,12 +51,9 @@ _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST, _COMMA, _BACKSLASH = b"{}[],\\"
 _LIST_IN_MESSAGE = 4  # how deep: body, messages, one message, the list
 
 
-class Member(NamedTuple):
-    """Where a member of the object stands: `body[key_start:value_end]` is `"name": value`."""
-
-    key_start: int  # of the opening quote
-    key_end: int  # after the closing quote
-    value_end: int
+Member = tuple[int, int, int]
+"""Where a member of the object stands: start of its name's opening quote, end behind its closing quote, end
+of its value. `body[start:end]` is `"name": value`."""
 
 
 class Scan(NamedTuple):
@@ -68,29 +64,33 @@ class Scan(NamedTuple):
 
 
 def check_text(body: bytes) -> None:
-    """Raises GatewayError `invalid_utf8` where the body is not UTF-8 or has a NUL, raw or escaped.
+    """Raises GatewayError `invalid_utf8` where the body is not UTF-8 or a text in it has an escaped NUL.
 
-    Lone surrogates as escapes are msgspec's to find, and then told apart by `has_lone_surrogate`.
+    A NUL as it is, and lone surrogates as escapes, are the parser's to find, and then told apart from other
+    broken bodies by `has_broken_text`.
     """
     if not body.isascii():
         try:
             body.decode()
         except UnicodeDecodeError as error:
             raise invalid_utf8(f"the body is not UTF-8: byte {error.start} cannot be decoded") from None
-    if b"\x00" in body:
-        raise invalid_utf8(f"the body has a NUL at byte {body.index(0)}")
-    at = body.find(b"\\u0000")
+    at = body.find(b"u0000")
     while at >= 0:
         before = at
         while before and body[before - 1] == _BACKSLASH:
             before -= 1
-        if (at - before) % 2 == 0:
-            raise invalid_utf8(f"a text in the body has a NUL (\\u0000) at byte {at}")
-        at = body.find(b"\\u0000", at + 6)
+        if (at - before) % 2:
+            raise invalid_utf8(f"a text in the body has a NUL (\\u0000) at byte {at - 1}")
+        at = body.find(b"u0000", at + 5)
+
+
+def has_broken_text(body: bytes) -> bool:
+    """True if there is a NUL, or half a surrogate pair as an escape. For bodies that the parser refused."""
+    return b"\x00" in body or has_lone_surrogate(body)
 
 
 def has_lone_surrogate(body: bytes) -> bool:
-    """True if some `\\ud800` to `\\udfff` is not one half of a pair. For bodies that the parser refused."""
+    """True if some `\\ud800` to `\\udfff` is not one half of a pair."""
     low = body.replace(b"\\\\", b"..").lower()
     at = low.find(b"\\ud")
     while at >= 0:
@@ -108,8 +108,8 @@ def has_lone_surrogate(body: bytes) -> bool:
 class _Shapes(dict[bytes, "bytes | None"]):
     """Structure between two texts -> what it does.
 
-    None: a value follows a name, or a text stands alone. Else its brackets and, if its last sign is `{` or
-    `,`, a final comma: where the container is an object, a name follows.
+    None: nothing, a value follows. Else its brackets in order (none: it is a comma); a comma behind the last
+    of them if the structure ends in `{` or `,`: where the container is an object, a name follows.
     """
 
     def __missing__(self, structure: bytes) -> bytes | None:
@@ -117,11 +117,13 @@ class _Shapes(dict[bytes, "bytes | None"]):
         if b"e000" in zeros or (len(zeros) > 200 and b"0" * 200 in zeros):
             _check_numbers(structure, zeros)
         shape = structure.translate(None, _NOT_STRUCTURE)
-        effect: bytes | None = shape.translate(None, b",:")
-        if shape[-1:] in (b",", b"{"):
-            effect = shape.translate(None, b",:") + b","
-        elif not effect:
-            effect = None
+        brackets = shape.translate(None, b",:")
+        name_follows = shape[-1:] in (b",", b"{")
+        effect: bytes | None
+        if brackets:
+            effect = brackets + b"," if name_follows else brackets
+        else:
+            effect = b"" if name_follows else None
         if len(structure) <= _SHAPE_LENGTH:
             if len(self) >= _SHAPES_KEPT:
                 self.clear()
@@ -144,54 +146,58 @@ def _check_numbers(structure: bytes, zeros: bytes) -> None:
 
 
 _shapes = _Shapes()
-_ends_in_escape = methodcaller("endswith", b"\\")
 
 
-def scan(body: bytes) -> Scan:
+def scan(body: bytes, *, window: int = _WINDOW) -> Scan:
     """Depth, doubled names and places of one JSON object whose grammar a parser has approved.
 
-    Raises GatewayError: `json_too_deep`, `duplicate_key`, or `invalid_json` for a number that is too large.
+    `window`: how many bytes are cut up at a time. Raises GatewayError: `json_too_deep`, `duplicate_key`, or
+    `invalid_json` for a number that is too large.
     """
     shapes = _shapes
+    opens, opens_list, comma = _OPEN, _OPEN_LIST, _COMMA
     top: set[bytes] = set()  # the names of the body itself
     stack: list[set[bytes] | None] = []
     names: set[bytes] | None = None  # of the open object; None: a list, or an object whose names are data
     member = b""  # the member of the body that is open
     compared = False  # whether names inside it are
     lists_in_messages = False
-    found: list[tuple[bytes, int, int, int]] = []  # name, key_start, key_end, end of what stands before
+    found: list[bytes] = []  # members of the body: name, where the name begins and ends, where the value ends
+    starts: list[int] = []
+    name_ends: list[int] = []
+    ends: list[int] = []
+    bracket = 0
+    end = 0
 
-    def follow(brackets: bytes) -> None:
-        nonlocal names, lists_in_messages
-        for bracket in brackets:
-            if bracket == _OPEN:
-                stack.append(names)
-                if len(stack) > MAX_DEPTH:
-                    raise json_too_deep(MAX_DEPTH)
-                names = set() if compared else (top if len(stack) == 1 else None)
-            elif bracket in (_CLOSE, _CLOSE_LIST):
-                names = stack.pop()
-            elif bracket == _OPEN_LIST:
-                stack.append(names)
-                names = None
-                if len(stack) > MAX_DEPTH:
-                    raise json_too_deep(MAX_DEPTH)
-                if len(stack) == _LIST_IN_MESSAGE and member == b"messages":
-                    lists_in_messages = True
-
-    for start, pieces, masked in _windows(body):
+    for start, pieces, masked in _windows(body, window):
         counted, offset = 0, start  # the offset of pieces[counted]
-        for number, (structure, text) in enumerate(zip(pieces[::2], pieces[1::2], strict=False)):
+        for number, structure in enumerate(pieces[::2]):
             effect = shapes[structure]
             if effect is None:
                 continue
-            if effect != b",":
-                follow(effect)
-                if effect[-1] != _COMMA:
+            if effect:
+                for bracket in effect:
+                    if bracket == opens:
+                        stack.append(names)
+                        names = set() if compared else None if len(stack) > 1 else top
+                        if len(stack) > MAX_DEPTH:
+                            raise json_too_deep(MAX_DEPTH)
+                    elif bracket == opens_list:
+                        stack.append(names)
+                        names = None
+                        if len(stack) == _LIST_IN_MESSAGE and member == b"messages":
+                            lists_in_messages = True
+                        elif len(stack) > MAX_DEPTH:
+                            raise json_too_deep(MAX_DEPTH)
+                    elif bracket != comma:
+                        names = stack.pop()
+                if bracket != comma:
                     continue
             if names is None:
                 continue
-            if b"\\" in text:
+            at = 2 * number
+            raw = text = pieces[at + 1]
+            if _BACKSLASH in text:
                 text = _spelt_out(text, masked=masked)
             if text in names:
                 raise duplicate_key(text.decode(), where=None if names is top else member.decode())
@@ -199,38 +205,33 @@ def scan(body: bytes) -> Scan:
             if names is top:
                 member = text
                 compared = text in DECIDED
-                at = 2 * number
                 offset += sum(map(len, pieces[counted:at])) + at - counted
                 counted = at
-                before = offset + len(structure.rstrip()[:-1].rstrip())
-                key_start = offset + len(structure)
-                found.append((text, key_start, key_start + len(pieces[at + 1]) + 2, before))
-        if len(pieces) % 2:
-            last = pieces[-1]
-            follow((shapes[last] or b"").rstrip(b","))
-            end = len(body) - len(last) + len(last.rstrip()[:-1].rstrip())
-            return Scan(_members(found, end), lists_in_messages)
-    raise AssertionError("the last window ends in structure")
+                name_start = offset + len(structure)
+                found.append(text)
+                starts.append(name_start)
+                name_ends.append(name_start + len(raw) + 2)
+                ends.append(offset + len(structure.rstrip()[:-1].rstrip()))
+        last = pieces[-1]
+        end = len(body) - len(last) + len(last.rstrip()[:-1].rstrip())
+    ends.append(
+        end
+    )  # the last window ends in structure; ends[0] is the end of what stands before all members
+    names_read = map(bytes.decode, found)
+    return Scan(
+        dict(zip(names_read, zip(starts, name_ends, ends[1:], strict=True), strict=True)), lists_in_messages
+    )
 
 
 def value_start(body: bytes, member: Member) -> int:
     """Where a member's value begins."""
-    at = body.index(b":", member.key_end) + 1
+    at = body.index(b":", member[1]) + 1
     while True:
         white = body[at : at + 64]
         rest = white.lstrip()
         at += len(white) - len(rest)
         if rest or not white:
             return at
-
-
-def _members(found: list[tuple[bytes, int, int, int]], end: int) -> dict[str, Member]:
-    ends = [before for _, _, _, before in found[1:]]
-    ends.append(end)
-    return {
-        name.decode(): Member(key_start, key_end, value_end)
-        for (name, key_start, key_end, _), value_end in zip(found, ends, strict=False)
-    }
 
 
 def _spelt_out(name: bytes, *, masked: bool) -> bytes:
@@ -245,17 +246,17 @@ def _mask(chunk: bytes) -> bytes:
     return chunk.replace(b"\\\\", b"\\s").replace(b'\\"', b"\\q")
 
 
-def _windows(body: bytes) -> Iterator[tuple[int, list[bytes], bool]]:
+def _windows(body: bytes, window: int) -> Iterator[tuple[int, list[bytes], bool]]:
     """Pieces of the body with the offset of the first: structure, text, structure, text, ...
 
     Every window but the last ends in a whole text, the last in structure. True: its pieces are masked.
     """
     start = 0
     while True:
-        end = body.find(b'"', start + _WINDOW) if len(body) - start > _WINDOW else -1
+        end = body.find(b'"', start + window) if len(body) - start > window else -1
         chunk = body[start:] if end < 0 else body[start:end]
         pieces = chunk.split(b'"')
-        masked = b"\\" in chunk and any(map(_ends_in_escape, pieces[1::2]))
+        masked = b"\\" in chunk and b"\\" in [text[-1:] for text in pieces[1::2]]
         if masked:
             pieces = _mask(chunk).split(b'"')
         if end < 0:
@@ -263,24 +264,24 @@ def _windows(body: bytes) -> Iterator[tuple[int, list[bytes], bool]]:
             return
         close = end
         if len(pieces) % 2:  # that quote opens a text
-            close = _closing_quote(body, end + 1)
+            close = _closing_quote(body, end + 1, window)
             text = body[end + 1 : close]
             pieces.append(_mask(text) if masked else text)
         elif (len(pieces[-1]) - len(pieces[-1].rstrip(b"\\"))) % 2:  # that quote is escaped
-            close = _closing_quote(body, end + 1)
+            close = _closing_quote(body, end + 1, window)
             text = chunk[-1:] + body[end:close]
             pieces[-1] = pieces[-1][:-1] + (_mask(text) if masked else text)
         yield start, pieces, masked
         start = close + 1
 
 
-def _closing_quote(body: bytes, start: int) -> int:
+def _closing_quote(body: bytes, start: int, window: int) -> int:
     """The quote that ends the text whose inside has `start`, no escape being open there."""
     quote = body.index(b'"', start)
     if body[quote - 1] != _BACKSLASH:
         return quote
     while True:
-        end = start + _WINDOW
+        end = start + window
         chunk = body[start:end]
         if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2:
             end += 1

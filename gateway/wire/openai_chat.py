@@ -26,7 +26,7 @@ from gateway.wire.json_scan import (
     Member,
     Scan,
     check_text,
-    has_lone_surrogate,
+    has_broken_text,
     scan,
     value_start,
 )
@@ -325,7 +325,7 @@ def prepare(
     changed: list[str] = []
     if model != request.model:
         member = members["model"]
-        edits.append((value_start(body, member), member.value_end, _write(model)))
+        edits.append((value_start(body, member), member[2], _write(model)))
     if ask_usage and request.stream and not request.wants_usage:
         _ask_for_usage(request, edits, added)
     rename: Mapping[str, str] = {}
@@ -335,7 +335,7 @@ def prepare(
     if max_output_tokens is not None:
         _cap(request, max_output_tokens, rename, parameters, edits, added, changed)
     if added:
-        end = next(reversed(members.values())).value_end
+        end = next(reversed(members.values()))[2]
         edits.append((end, end, b"".join(b", " + member for member in added)))
     return Prepared(_spliced(body, edits), tuple(changed))
 
@@ -360,19 +360,19 @@ def _ask_for_usage(request: ChatRequest, edits: list[tuple[int, int, bytes]], ad
         added.append(b'"stream_options": {"include_usage": true}')
         return
     start = value_start(request.body, member)
-    options = request.body[start : member.value_end]
+    options = request.body[start : member[2]]
     if not options.startswith(b"{"):  # null: as if it were not there
-        edits.append((start, member.value_end, b'{"include_usage": true}'))
+        edits.append((start, member[2], b'{"include_usage": true}'))
         return
     inner = scan(options).members
     asked = inner.get("include_usage")
     if asked is not None:
-        edits.append((start + value_start(options, asked), start + asked.value_end, b"true"))
+        edits.append((start + value_start(options, asked), start + asked[2], b"true"))
     elif inner:
-        end = start + next(reversed(inner.values())).value_end
+        end = start + next(reversed(inner.values()))[2]
         edits.append((end, end, b', "include_usage": true'))
     else:
-        edits.append((start, member.value_end, b'{"include_usage": true}'))
+        edits.append((start, member[2], b'{"include_usage": true}'))
 
 
 def _apply(
@@ -392,7 +392,7 @@ def _apply(
             gone.add(name)
         else:
             taken.add(instead)
-            edits.append((member.key_start, member.key_end, _write(instead)))
+            edits.append((member[0], member[1], _write(instead)))
             changed.append(f"{name}->{instead}")
     if not gone:
         return
@@ -403,9 +403,9 @@ def _apply(
             kept_before = True
             continue
         if kept_before:
-            edits.append((members[names[number - 1]].value_end, members[name].value_end, b""))
+            edits.append((members[names[number - 1]][2], members[name][2], b""))
         else:  # `model` is never dropped, so another member follows
-            edits.append((members[name].key_start, members[names[number + 1]].key_start, b""))
+            edits.append((members[name][0], members[names[number + 1]][0], b""))
         changed.append(f"-{name}")
 
 
@@ -425,9 +425,9 @@ def _cap(
             continue
         limited = True
         start = value_start(request.body, member)
-        value = request.body[start : member.value_end]
+        value = request.body[start : member[2]]
         if value == b"null" or int(value) > cap:
-            edits.append((start, member.value_end, b"%d" % cap))
+            edits.append((start, member[2], b"%d" % cap))
             changed.append(f"{rename.get(name, name)}={cap}")
     if not limited:
         name = rename.get("max_tokens", "max_tokens")
@@ -487,8 +487,8 @@ def _not_readable(body: bytes, error: msgspec.DecodeError) -> GatewayError:
             what = "must be an object" if "[" in place else "must be a list of messages"
             return invalid_value("messages", f"{place} {what}")
         return invalid_json("the body must be one JSON object")
-    if has_lone_surrogate(body):
-        return invalid_utf8("a text in the body has one half of a surrogate pair (\\ud800 to \\udfff)")
+    if has_broken_text(body):
+        return invalid_utf8("a text in the body has a NUL, or half of a surrogate pair (\\ud800 to \\udfff)")
     if not body.strip():
         return invalid_json("the body is empty; send one JSON object")
     return invalid_json(f"the body is not JSON: {text.removeprefix('JSON is malformed: ')}")
