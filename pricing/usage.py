@@ -49,8 +49,8 @@ class Usage:
     output_reasoning: int = 0
     output_audio: int = 0
     output_image: int = 0
-    tools: Mapping[str, int] = field(default=_NOTHING)  # billable tool units, by tool
-    extra: Mapping[str, int] = field(default=_NOTHING)  # one provider's further token counts; in neither total
+    tools: Mapping[str, int] = field(default_factory=lambda: _NOTHING)  # billable tool units, by tool
+    extra: Mapping[str, int] = field(default_factory=lambda: _NOTHING)  # one provider's further token counts; in neither total
 
     @property
     def input_total(self) -> int:
