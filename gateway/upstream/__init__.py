@@ -42,7 +42,9 @@ class Limits:
 
     connect_seconds: float = 2.0
     first_token_seconds: float | None = 30.0  # until `first_token()` is told; None for whole answers
-    idle_seconds: float = 60.0  # without a byte, once the first token came
+    idle_seconds: float = (
+        60.0  # without a byte, once the first token came (whole answers: the body's first byte)
+    )
     total_seconds: float = 600.0  # from `open` to the last byte
 
 
@@ -52,7 +54,9 @@ class Call:
 
     method: str  # "POST" or "GET"
     path: str  # below the provider's base URL, with its query: "/chat/completions"
-    headers: Sequence[tuple[bytes, bytes]]  # without host, authorization, content-length: the client adds those
+    headers: Sequence[
+        tuple[bytes, bytes]
+    ]  # without host, authorization, content-length: the client adds those
     body: bytes
     limits: Limits
 
@@ -81,7 +85,7 @@ class Exchange(Protocol):
 
     @property
     def ended(self) -> bool:
-        """True once every byte of a whole answer has been given out by `more`, so that it need not be asked again."""
+        """True once every byte of a whole answer was given out by `more`: it need not be asked again."""
         ...
 
     def first_token(self) -> None:
@@ -89,7 +93,10 @@ class Exchange(Protocol):
         ...
 
     def cancel(self, why: BaseException) -> None:
-        """Stop and close the connection now; a waiting or later `head` or `more` raises `why`. Harmless when over."""
+        """Stop and close the connection now; a waiting or later `head` or `more` raises `why`.
+
+        Harmless when over.
+        """
         ...
 
 
@@ -100,6 +107,10 @@ class Upstream(Protocol):
         """Start an attempt at once. Never raises for network reasons: `Exchange.head` does."""
         ...
 
+    def retire(self) -> None:
+        """A newer configuration took over: close what is idle now and the rest as each exchange ends."""
+        ...
+
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; exchanges under way fail."""
         ...

@@ -1,0 +1,104 @@
+"""Our own HTTP/1.1 client: what a request on a warm connection costs is one write and a few objects."""
+
+import asyncio
+
+from gateway.upstream import Call
+from gateway.upstream.connection import OwnExchange
+from gateway.upstream.pool import Pool, PoolStanding
+from gateway.upstream.resolve import LookUp, Resolver, look_up
+from gateway.upstream.settings import OWN_HEADERS, USER_AGENT, Settings, address_of, auth_of, is_plain
+from gateway.upstream.tls import context_for
+
+_KNOWN_STARTS = 64  # paths are few; a flood of others must not fill the memory
+
+
+class OwnUpstream:
+    """The connections of one event loop to one provider."""
+
+    def __init__(self, settings: Settings, *, look_up: LookUp = look_up) -> None:
+        """Raises ValueError for settings it cannot use, OSError for a `ca_file` it cannot read."""
+        if settings.proxy is not None or settings.http2:
+            raise ValueError('a proxy or HTTP/2 needs client = "httpx"')
+        self._address = address_of(settings.base_url)
+        self._resolver = Resolver(self._address.host, self._address.port, look_up=look_up)
+        self._context = (
+            context_for(settings.ca_file, protocols=("http/1.1",)) if self._address.secure else None
+        )
+        self._max_connections = settings.max_connections
+        self._idle_seconds = settings.idle_connection_seconds
+        auth = auth_of(settings)
+        self._fixed = b"host: %s\r\nuser-agent: %s\r\naccept-encoding: identity\r\n" % (
+            self._address.authority.encode(),
+            USER_AGENT.encode(),
+        )
+        self._own_headers = OWN_HEADERS
+        if auth is not None:
+            self._fixed += b"%s: %s\r\n" % auth
+            self._own_headers |= {auth[0]}
+        self._starts: dict[tuple[str, str], bytes] = {}
+        self._pool: Pool | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(self, call: Call) -> OwnExchange:
+        """See Upstream. Raises ValueError for a path or a header that would not be one request."""
+        pool = self._pool
+        if pool is None or self._loop is None:
+            pool = self._begin_pool()
+        loop = self._loop
+        assert loop is not None
+        now = loop.time()
+        exchange = OwnExchange(loop, pool.wheel, call.limits, now, pool, self._head_of(call), call.body)
+        pool.begin(exchange, now)
+        return exchange
+
+    def retire(self) -> None:
+        """See Upstream."""
+        if self._pool is not None:
+            self._pool.retire()
+
+    async def close(self) -> None:
+        """See Upstream."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    def standing(self) -> PoolStanding:
+        """What its connections do just now."""
+        if self._pool is None:
+            return PoolStanding(opening=0, idle=0, in_use=0, waiting=0, resent=0)
+        return self._pool.standing()
+
+    def _begin_pool(self) -> Pool:
+        self._loop = asyncio.get_running_loop()
+        self._pool = Pool(
+            self._loop,
+            self._address,
+            self._resolver,
+            self._context,
+            max_connections=self._max_connections,
+            idle_seconds=self._idle_seconds,
+        )
+        return self._pool
+
+    def _head_of(self, call: Call) -> bytes:
+        start = self._starts.get((call.method, call.path)) or self._start_of(call.method, call.path)
+        lines = [start]
+        for name, value in call.headers:
+            if name.lower() in self._own_headers:
+                raise ValueError(f"the client writes the header {name.decode('latin-1')!r} itself")
+            lines.append(b"%s: %s\r\n" % (name, value))
+        lines.append(b"content-length: %d\r\n\r\n" % len(call.body))
+        head = b"".join(lines)
+        # Every line we wrote ends in one CRLF; one more could begin a request that nobody admitted.
+        ends = start.count(b"\n") + len(lines)
+        if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
+            raise ValueError("a header holds a line break")
+        return head
+
+    def _start_of(self, method: str, path: str) -> bytes:
+        target = self._address.target(path)
+        if method not in ("GET", "POST") or not path.startswith("/") or not is_plain(target) or " " in target:
+            raise ValueError("not a request this client can send")
+        start = b"%s %s HTTP/1.1\r\n%s" % (method.encode(), target.encode(), self._fixed)
+        if len(self._starts) < _KNOWN_STARTS:
+            self._starts[(method, path)] = start
+        return start
