@@ -97,6 +97,7 @@ class _Body(msgspec.Struct, gc=False):
 
 _read_body = msgspec.json.Decoder(_Body).decode
 _read_parts = msgspec.json.Decoder(list[_Part]).decode
+_read_text = msgspec.json.Decoder(str).decode
 _write = msgspec.json.encode
 
 
@@ -599,10 +600,13 @@ def _readable(piece: bytes) -> bytes:
     if b"\\u" not in piece:
         return piece
     first = piece.find(b"\\u")
-    piece = piece[first if first < 12 else 0 :]
-    cut = piece.rfind(b"\\", len(piece) - 12 if len(piece) > 12 else 0)
-    whole = piece if cut < 0 else piece[:cut]
-    try:
-        return msgspec.json.decode(b'"' + whole + b'"', type=str).encode()
-    except (msgspec.DecodeError, UnicodeError):
-        return piece
+    for start in (0, first, first + 6) if first < 12 else (0,):  # it may begin inside an escape or a pair
+        end = len(piece)
+        for _ in range(3):  # and end inside one
+            try:
+                return _read_text(b'"' + piece[start:end] + b'"').encode()
+            except (msgspec.DecodeError, UnicodeError):
+                end = piece.rfind(b"\\", start, end)
+                if end <= start:
+                    break
+    return piece
