@@ -50,7 +50,7 @@ class Usage:
     output_audio: int = 0
     output_image: int = 0
     tools: Mapping[str, int] = field(default_factory=lambda: _NOTHING)  # billable tool units, by tool
-    extra: Mapping[str, int] = field(default_factory=lambda: _NOTHING)  # one provider's further token counts; in neither total
+    extra: Mapping[str, int] = field(default_factory=lambda: _NOTHING)  # one provider's own; in neither total
 
     @property
     def input_total(self) -> int:
@@ -71,7 +71,7 @@ class Usage:
         return self.output_text + self.output_reasoning + self.output_audio + self.output_image
 
 
-assert {f.name for f in fields(Usage)} == {*BUCKETS, "tools", "extra"}  # noqa: S101 - checked once, at import
+assert {f.name for f in fields(Usage)} == {*BUCKETS, "tools", "extra"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
