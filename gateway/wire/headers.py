@@ -138,7 +138,7 @@ _SECRETS = re.compile(
     | \b AIza [\w*-]{6,}
     | \b [\w.+-]+ @ [\w-]+ (?:\.[\w-]+)+                       # an e-mail address
     | \b [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12} \b
-    | \b [\w-]{0,64} \*{3,} [\w*-]{0,64}                       # whatever a provider has starred out itself
+    | [\w-]{0,64} \*{3,} [\w*-]{0,64}                          # whatever a provider has starred out itself
     | \b (?=[\w-]*\d)(?=[\w-]*[a-z]) [\w-]{32,} \b             # long enough to be a key
     | (?<=\?) [\w.%-]+ = [^\s"']+                              # a URL's query
     """
