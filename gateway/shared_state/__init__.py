@@ -51,14 +51,17 @@ class SharedState(Protocol):
     def admit(self, demand: Demand, now: float) -> "Admission | Refusal | Awaitable[Admission | Refusal]":
         """Hold the worst case and count the request, or say why not.
 
-        `now` is wall time in seconds (UTC). In memory it answers at once; with Redis the answer must be awaited.
+        `now` is wall time in seconds (UTC). In memory it answers at once; with Redis it must be awaited.
         """
         ...
 
     def settle(self, admission: Admission, *, cost: PicoUsd, tokens: int) -> None:
-        """Replace what is held by what it cost. Never waits and never raises; the second call for one admission does nothing."""
+        """Replace what is held by what it cost. Never waits and never raises.
+
+        The second call for one admission does nothing.
+        """
         ...
 
     def budget_left_share(self, team: str, application: str | None) -> float | None:
-        """The smallest share (0 to 1) left of any budget that touches them, as last known; None: no budget."""
+        """The smallest share (0 to 1) left of the budgets that touch them, as last known; None: none does."""
         ...

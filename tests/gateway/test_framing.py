@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -199,12 +199,13 @@ def test_a_fault_is_the_same_fault_when_the_network_cuts_it_into_pieces(name: st
     sent, status = FAULTS[name]
     data = sent.encode("latin-1")
 
-    got, seen = run(answered_in_pieces(data))
+    limits = LIMITS if status == 408 else replace(LIMITS, head_seconds=3.0, body_idle_seconds=3.0)
+    got, seen = run(answered_in_pieces(data, limits))
 
     assert (statuses(got), seen.requests) == ([status], [])
 
 
-async def answered_in_pieces(data: bytes) -> tuple[bytes, Seen]:
+async def answered_in_pieces(data: bytes, limits: ServingLimits) -> tuple[bytes, Seen]:
     seen = Seen([])
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,9 +216,8 @@ async def answered_in_pieces(data: bytes) -> tuple[bytes, Seen]:
 
     bound = bind("127.0.0.1:0")
     host, port = address_of(bound).split(":")
-    listener = Listener(
-        app, bound, settings=ServingSettings(limits=LIMITS), hooks=ServingHooks(), lifespan=False
-    )
+    settings = ServingSettings(limits=limits, drain_idle_seconds=0.01, cut_seconds=0.1)
+    listener = Listener(app, bound, settings=settings, hooks=ServingHooks(), lifespan=False)
     await listener.start()
     reader, writer = await asyncio.open_connection(host, int(port))
     try:

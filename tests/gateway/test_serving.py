@@ -37,8 +37,8 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await asyncio.sleep(0)  # noqa: ASYNC110 - the product has no event for it
+    while not holds():  # noqa: ASYNC110 - the product has no event for it
+        await asyncio.sleep(0)
 
 
 def request(body: bytes = b"", *, head: str = "", method: str = "POST", version: str = "1.1") -> bytes:

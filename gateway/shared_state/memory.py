@@ -1,0 +1,394 @@
+"""Limits of one process, in memory, exact: nothing in here waits, so a request is admitted in one step.
+
+The rules, for a person:
+
+- A request is admitted by all limits that touch it, or it leaves no trace in any of them.
+- spent + held of a budget that refuses never passes its limit. It may pass it later only by an answer that
+  cost more than its worst case; then the next request is refused.
+- Money lands in the window that its request was admitted in. A window ends once, at its instant; a wall clock
+  that goes back opens no window a second time.
+- In any 60 seconds a key or a team is let have at most its limit. Time is counted in half seconds, so up to
+  half a second (0.8 %) too little is let through, never too much. This uses a monotonic clock.
+- Memory grows with what is in flight and with the keys that asked within the last minute, not with history.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gateway.shared_state import Admission, Demand, Refusal
+from gateway.shared_state.limits import (
+    MINUTE_SECONDS,
+    BudgetSpec,
+    Standing,
+    TeamLimits,
+    Window,
+    left_share,
+    no_price,
+    no_tier_left,
+    spent,
+    too_fast,
+    touches,
+    window_of,
+)
+from pricing.money import PicoUsd
+
+_SLICES = 2  # a second
+_KEPT = int(MINUTE_SECONDS * _SLICES)
+_MOST_CALLERS = (
+    10_000  # remembered at once; far more than are active in a minute, or they are swept more often
+)
+
+
+class Minute:
+    """How much was let through in each half second of the last 60: at most 121 numbers."""
+
+    __slots__ = ("_slices", "total")
+
+    def __init__(self) -> None:
+        self._slices: deque[list[int]] = deque()  # [number of the half second, amount]
+        self.total = 0
+
+    def used(self, now_slice: int) -> int:
+        """What was let through in the last 60 seconds and what is left of the half second before."""
+        slices = self._slices
+        while slices and slices[0][0] < now_slice - _KEPT:
+            gone = slices.popleft()
+            self.total -= gone[1]
+            gone[0] = -1
+        return self.total
+
+    def add(self, amount: int, now_slice: int) -> list[int]:
+        """Count it; the result may be given to `correct`."""
+        slices = self._slices
+        if not slices or slices[-1][0] < now_slice:
+            slices.append([now_slice, 0])
+        last = slices[-1]
+        last[1] += amount
+        self.total += amount
+        return last
+
+    def correct(self, counted: list[int], by: int) -> None:
+        """It was less (negative) or more than was counted; after its minute that does not matter any more."""
+        if counted[0] >= 0:
+            counted[1] += by
+            self.total += by
+
+    def wait_seconds(self, amount: int, limit: int, now: float) -> float | None:
+        """Until `amount` fits under `limit`, if nothing else is let through; None: it never does."""
+        if amount > limit:
+            return None
+        excess = self.total + amount - limit
+        for number, counted in self._slices:
+            excess -= counted
+            if excess <= 0:
+                return max(0.0, (number + _KEPT + 1) / _SLICES - now)
+        return 0.0
+
+
+class _Budget:
+    """A budget in its present window."""
+
+    __slots__ = ("end", "held", "limit", "next_warning", "spec", "spent", "start", "tier", "warnings")
+
+    def __init__(self, spec: BudgetSpec) -> None:
+        self.start = self.end = 0.0
+        self.spent = 0
+        self.held = 0
+        self.next_warning = 0
+        self.take(spec)
+
+    def take(self, spec: BudgetSpec) -> None:
+        """Go on under these terms."""
+        self.spec = spec
+        self.limit = int(spec.limit)
+        self.tier = None if spec.when_spent == "refuse" else spec.when_spent
+        self.warnings = [(share, round(share * self.limit)) for share in sorted(spec.warn_at)]
+        self.next_warning = sum(amount <= self.spent for _, amount in self.warnings)
+
+    def roll(self, now: float) -> None:
+        """A new window. What is held stays with the old one."""
+        window = window_of(self.spec.per, now)
+        self.start, self.end = window.start, window.end
+        self.spent = self.held = self.next_warning = 0
+
+
+class _Caller:
+    """The limits per minute of one key or one team."""
+
+    __slots__ = ("requests", "tokens")
+
+    def __init__(self) -> None:
+        self.requests = Minute()
+        self.tokens = Minute()
+
+
+class _Hold:
+    """What one admission holds, and where."""
+
+    __slots__ = ("admission", "budgets", "key_tokens", "starts", "team_tokens", "tokens", "worst_case")
+
+    def __init__(self, admission: Admission, worst_case: int, tokens: int) -> None:
+        self.admission = admission
+        self.worst_case = worst_case
+        self.tokens = tokens
+        self.budgets: tuple[_Budget, ...] = ()
+        self.starts: tuple[float, ...] = ()
+        self.key_tokens: tuple[Minute, list[int]] | None = None
+        self.team_tokens: tuple[Minute, list[int]] | None = None
+
+
+def _no_warning(budget: str, share: float) -> None:
+    """The hook that nobody set."""
+
+
+class MemoryState:
+    """Shared state that only this process shares."""
+
+    def __init__(
+        self,
+        budgets: Sequence[BudgetSpec] = (),
+        teams: Sequence[TeamLimits] = (),
+        *,
+        warned: Callable[[str, float], None] = _no_warning,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`warned` is told a budget's name and the share of `warn_at` that was passed, once a window."""
+        self._warned = warned
+        self._monotonic = monotonic
+        self._budgets: dict[str, _Budget] = {}
+        self._teams: dict[str, TeamLimits] = {}
+        self._touching: dict[tuple[str | None, str | None, str | None], tuple[_Budget, ...]] = {}
+        self._known: tuple[frozenset[str | None], ...] = ()
+        self._callers: dict[tuple[str, str], _Caller] = {}
+        self._swept_at = 0.0
+        self._holds: dict[int, _Hold] = {}  # by id() of the admission, which the hold keeps alive
+        self._now = 0.0
+        self.configure(budgets, teams)
+
+    def configure(self, budgets: Sequence[BudgetSpec], teams: Sequence[TeamLimits]) -> list[str]:
+        """Take new terms. A budget of the same name and subject goes on; names that begin anew are returned.
+
+        Those want `load_spent` from the ledger.
+        """
+        before, self._budgets = self._budgets, {}
+        fresh: list[str] = []
+        for spec in budgets:
+            known = before.get(spec.name)
+            if known is not None and _same_subject(known.spec, spec):
+                known.take(spec)
+                self._budgets[spec.name] = known
+            else:
+                self._budgets[spec.name] = _Budget(spec)
+                fresh.append(spec.name)
+        self._teams = {limits.team: limits for limits in teams}
+        self._touching = {}
+        self._known = (
+            frozenset(spec.team for spec in budgets),
+            frozenset(spec.application for spec in budgets),
+            frozenset(spec.key for spec in budgets),
+        )
+        return fresh
+
+    def load_spent(self, budget: str, window: Window, amount: PicoUsd) -> None:
+        """What the ledger says was spent in a window, before its first request. Unknown names are ignored."""
+        known = self._budgets.get(budget)
+        if known is not None and window.end > known.start:
+            known.start, known.end = window.start, window.end
+            known.spent = int(amount)
+            known.take(known.spec)
+
+    def admit(self, demand: Demand, now: float) -> Admission | Refusal:
+        """See SharedState."""
+        self._now = now
+        team, worst_case = demand.team, demand.worst_case
+        budgets = self._budgets_of(team, demand.application, demand.key_id)
+        over: list[_Budget] | None = None
+        if budgets:
+            if worst_case is None:
+                return no_price(budgets[0].spec)
+            for budget in budgets:
+                if now >= budget.end:
+                    budget.roll(now)
+                if budget.spent + budget.held + worst_case > budget.limit:
+                    if budget.tier is None:
+                        return self._spent(budget, worst_case)
+                    over = [*over, budget] if over else [budget]
+        allowed: frozenset[str] | None = None
+        over_names: tuple[str, ...] = ()
+        if over:
+            tiers = {budget.tier for budget in over}
+            over_names = tuple(budget.spec.name for budget in over)
+            if len(tiers) > 1:
+                return no_tier_left(list(over_names))
+            allowed = frozenset(tier for tier in tiers if tier is not None)
+
+        team_limits = self._teams.get(team)
+        limited = team_limits is not None or not (
+            demand.requests_per_minute is None and demand.tokens_per_minute is None
+        )
+        moment = self._monotonic() if limited else 0.0
+        if limited:
+            refusal = self._too_fast(demand, team_limits, moment)
+            if refusal is not None:
+                return refusal
+
+        # Nothing refuses any more: from here on every step succeeds.
+        admission = Admission(
+            demand=demand,
+            budgets=tuple([budget.spec.name for budget in budgets]),
+            over=over_names,
+            allowed_tiers=allowed,
+        )
+        hold = _Hold(admission, worst_case or 0, demand.tokens)
+        if budgets:
+            hold.budgets = budgets
+            hold.starts = tuple([budget.start for budget in budgets])
+            for budget in budgets:
+                budget.held += hold.worst_case
+        if limited:
+            self._count(demand, team_limits, hold, int(moment * _SLICES))
+        self._holds[id(admission)] = hold
+        return admission
+
+    def settle(self, admission: Admission, *, cost: PicoUsd, tokens: int) -> None:
+        """See SharedState."""
+        hold = self._holds.pop(id(admission), None)
+        if hold is None:
+            return
+        for budget, start in zip(hold.budgets, hold.starts, strict=True):
+            if budget.start == start:
+                budget.held -= hold.worst_case
+                budget.spent += cost
+                while (
+                    budget.next_warning < len(budget.warnings)
+                    and budget.spent >= budget.warnings[budget.next_warning][1]
+                ):
+                    share = budget.warnings[budget.next_warning][0]
+                    budget.next_warning += 1
+                    self._warned(budget.spec.name, share)
+        if hold.key_tokens is not None:
+            hold.key_tokens[0].correct(hold.key_tokens[1], tokens - hold.tokens)
+        if hold.team_tokens is not None:
+            hold.team_tokens[0].correct(hold.team_tokens[1], tokens - hold.tokens)
+
+    def budget_left_share(self, team: str, application: str | None) -> float | None:
+        """See SharedState. Budgets of one key are left out."""
+        shares = [
+            left_share(budget.limit, budget.spent, budget.held)
+            for budget in self._budgets_of(team, application, None)
+        ]
+        return min(shares) if shares else None
+
+    def standings(self, now: float) -> list[Standing]:
+        """Every budget in the window that `now` is in."""
+        found: list[Standing] = []
+        for budget in self._budgets.values():
+            if now >= budget.end:
+                budget.roll(now)
+            found.append(
+                Standing(
+                    spec=budget.spec,
+                    window=Window(start=budget.start, end=budget.end),
+                    spent=PicoUsd(budget.spent),
+                    held=PicoUsd(budget.held),
+                )
+            )
+        return found
+
+    @property
+    def open_admissions(self) -> int:
+        """Admissions that were not settled yet."""
+        return len(self._holds)
+
+    @property
+    def remembered(self) -> int:
+        """Kinds of callers it has looked up budgets for, and callers with limits that were active lately."""
+        return len(self._touching) + len(self._callers)
+
+    # ── behind them ──
+
+    def _budgets_of(self, team: str, application: str | None, key: str | None) -> tuple[_Budget, ...]:
+        teams, applications, keys = self._known
+        # Names that no budget names are one to us, or a client could fill the memory with invented ones.
+        who = (
+            team if team in teams else None,
+            application if application in applications else None,
+            key if key in keys else None,
+        )
+        found = self._touching.get(who)
+        if found is None:
+            found = self._touching[who] = tuple(
+                budget
+                for budget in self._budgets.values()
+                if touches(budget.spec, team=team, application=application, key=key)
+            )
+        return found
+
+    def _spent(self, budget: _Budget, worst_case: int) -> Refusal:
+        window = Window(start=budget.start, end=budget.end)
+        return spent(budget.spec, window, spent=budget.spent, held=budget.held, worst_case=worst_case)
+
+    def _too_fast(self, demand: Demand, team: TeamLimits | None, moment: float) -> Refusal | None:
+        now_slice = int(moment * _SLICES)
+        counts = demand.counts_as_request
+        if demand.requests_per_minute is not None or demand.tokens_per_minute is not None:
+            caller = self._caller("key", demand.key_id, moment)
+            limit = demand.requests_per_minute
+            if counts and limit is not None and caller.requests.used(now_slice) + 1 > limit:
+                wait = caller.requests.wait_seconds(1, limit, moment)
+                return too_fast(demand, of="key", what="request", limit=limit, wait=wait)
+            limit = demand.tokens_per_minute
+            if limit is not None and caller.tokens.used(now_slice) + demand.tokens > limit:
+                wait = caller.tokens.wait_seconds(demand.tokens, limit, moment)
+                return too_fast(demand, of="key", what="token", limit=limit, wait=wait)
+        if team is not None:
+            caller = self._caller("team", demand.team, moment)
+            limit = team.requests_per_minute
+            if counts and limit is not None and caller.requests.used(now_slice) + 1 > limit:
+                wait = caller.requests.wait_seconds(1, limit, moment)
+                return too_fast(demand, of="team", what="request", limit=limit, wait=wait)
+            limit = team.tokens_per_minute
+            if limit is not None and caller.tokens.used(now_slice) + demand.tokens > limit:
+                wait = caller.tokens.wait_seconds(demand.tokens, limit, moment)
+                return too_fast(demand, of="team", what="token", limit=limit, wait=wait)
+        return None
+
+    def _count(self, demand: Demand, team: TeamLimits | None, hold: _Hold, now_slice: int) -> None:
+        if demand.requests_per_minute is not None or demand.tokens_per_minute is not None:
+            caller = self._callers["key", demand.key_id]
+            if demand.counts_as_request and demand.requests_per_minute is not None:
+                caller.requests.add(1, now_slice)
+            if demand.tokens_per_minute is not None:
+                hold.key_tokens = (caller.tokens, caller.tokens.add(demand.tokens, now_slice))
+        if team is not None:
+            caller = self._callers["team", demand.team]
+            if demand.counts_as_request and team.requests_per_minute is not None:
+                caller.requests.add(1, now_slice)
+            if team.tokens_per_minute is not None:
+                hold.team_tokens = (caller.tokens, caller.tokens.add(demand.tokens, now_slice))
+
+    def _caller(self, kind: str, name: str, moment: float) -> _Caller:
+        found = self._callers.get((kind, name))
+        if found is None:
+            if len(self._callers) >= _MOST_CALLERS and moment - self._swept_at > 1.0:
+                self._sweep(moment)
+            found = self._callers[kind, name] = _Caller()
+        return found
+
+    def _sweep(self, moment: float) -> None:
+        """Forget who asked for nothing in the last minute."""
+        self._swept_at = moment
+        now_slice = int(moment * _SLICES)
+        for who, caller in list(self._callers.items()):
+            if not caller.requests.used(now_slice) and not caller.tokens.used(now_slice):
+                del self._callers[who]
+
+
+def _same_subject(one: BudgetSpec, other: BudgetSpec) -> bool:
+    return (one.per, one.team, one.application, one.key) == (
+        other.per,
+        other.team,
+        other.application,
+        other.key,
+    )
