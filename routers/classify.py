@@ -42,10 +42,10 @@ class Peek:
 
 _WORDS_BY_KIND: dict[TaskKind, str] = {
     "summary": """
-        summarize summarise summary summaries summarizing summarising tldr condense recap abstract
+        summarize summarise summary summaries summarizing summarising tldr condense recap
         zusammenfassen zusammenfassung fasse kurzfassung
         résume résumer résumé résumez synthétise synthétiser
-        resume resumir resumen resúmeme resúmelo sintetiza resuma resumo
+        resumir resumen resúmeme resúmelo sintetiza resuma resumo
         riassumi riassumere riassunto""",
     "translation": """
         translate translation translating translator
@@ -55,9 +55,9 @@ _WORDS_BY_KIND: dict[TaskKind, str] = {
         traduci tradurre traduzione""",
     "code": """
         refactor debug traceback stacktrace codebase unittest unittests pytest regex sql javascript
-        typescript python rust golang kotlin compile compiler segfault dockerfile
+        typescript python rust golang kotlin compiler segfault dockerfile
         refaktoriere programmiere quellcode programmier
-        refactorise programme débogue
+        refactorise débogue
         refactoriza programa depura función""",
     "extraction": """
         extract extracting parse classify categorize categorise
@@ -65,7 +65,7 @@ _WORDS_BY_KIND: dict[TaskKind, str] = {
         extrais extraire extrayez classifie
         extrae extraer clasifica extraiga""",
     "reasoning": """
-        prove proof theorem lemma integral derivative equation polynomial probability induction contradiction
+        prove proof theorem lemma derivative equation polynomial probability induction contradiction
         beweise beweis gleichung wahrscheinlichkeit ableitung
         prouve démontre démontrer démonstration équation théorème probabilité
         demuestra demostrar demostración ecuación teorema probabilidad""",
@@ -99,6 +99,7 @@ for _kind, _text in _WORDS_BY_KIND.items():
         _WORDS[_word.capitalize().encode().translate(_TO_WORDS)] = _kind  # É, Ü at the beginning
 _WORD_SET = frozenset(_WORDS)
 _SIGNS = [(sign.encode(), kind) for kind, signs in _SIGNS_BY_KIND.items() for sign in signs]
+_SPANISH = frozenset({b"el", b"la", b"los", b"las", b"este", b"esta", b"en", b"o", b"os"})
 _SIGN_LEADS = tuple({sign[0] for sign, _ in _SIGNS})
 
 
@@ -137,8 +138,10 @@ def _asked_for(peek: Peek) -> Classification | None:
 
 
 def _kind_in(text: bytes) -> TaskKind | None:
-    words = _WORD_SET.intersection(text.replace(b"\\n", b"  ").translate(_TO_WORDS).split())
-    kinds = {_WORDS[word] for word in words}
+    words = text.replace(b"\\n", b"  ").translate(_TO_WORDS).split()
+    kinds = {_WORDS[word] for word in _WORD_SET.intersection(words)}
+    if b"resume" in words and not _SPANISH.isdisjoint(words):  # in English it is a CV
+        kinds.add("summary")
     if not kinds and any(lead in text for lead in _SIGN_LEADS):
         kinds = {kind for sign, kind in _SIGNS if sign in text}
     for kind in _ORDER:
