@@ -47,5 +47,5 @@ FROM base AS gateway
 COPY --from=build /opt/faregate /opt/faregate
 EXPOSE 8080 8081
 HEALTHCHECK --interval=10s --timeout=5s --start-period=15s --retries=3 \
-  CMD ["faregate", "health", "--config", "/etc/faregate/faregate.toml"]
+  CMD ["faregate", "health"]
 CMD ["serve", "--config", "/etc/faregate/faregate.toml"]

@@ -30,6 +30,12 @@ def test_it_is_about_six_thousand_requests_within_the_seven_days_oldest_first() 
     assert all(admitted.id == closed.id for admitted, closed in WEEK)
 
 
+def test_nothing_of_it_lies_in_the_future_however_busy_now_is() -> None:
+    busy = datetime(2026, 11, 25, 13, 30, tzinfo=UTC)
+    ends = [closed.closed_at_ms for seed in range(3) for _, closed in entries(seed, busy)]
+    assert max(ends) <= int(busy.timestamp() * 1000)
+
+
 def test_everybody_is_in_it() -> None:
     assert len({admitted.team for admitted, _ in WEEK}) == 5
     assert {admitted.application for admitted, _ in WEEK} == {one.name for one in APPLICATIONS}

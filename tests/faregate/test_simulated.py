@@ -90,6 +90,13 @@ def test_the_prefix_cache_stays_bounded() -> None:
     assert len(cache) == 10
 
 
+def test_a_prefix_whose_beginning_was_forgotten_is_not_cached() -> None:
+    cache = PrefixCache(capacity=3)
+    prompt = b"x" * 4 * 32 * 4
+    assert cache.cached_tokens("sim-fast", prompt) == 0
+    assert cache.cached_tokens("sim-fast", prompt) == 0  # of its four blocks the first is gone
+
+
 def test_a_limit_cuts_the_answer_and_says_so() -> None:
     reply = reply_to(chat(max_tokens=5), PrefixCache(), created=0)
     assert (reply.completion_tokens, reply.finish_reason) == (5, "length")
