@@ -85,13 +85,13 @@ def parse(name: str, raw: bytes, environ: Mapping[str, str], *, needs_secrets: b
     report = Report(name, text, environ)
     top = Table(report, data, (), "")
     digest = blake2b(raw, digest_size=12).hexdigest()
-    config = _read(top, name, digest, needs_secrets=needs_secrets)
+    config = read(top, name, digest, needs_secrets=needs_secrets)
     if report.is_bad or config is None:
         raise ConfigProblems(report.problems())
     return replace(config, warnings=report.warnings())
 
 
-def _read(top: Table, name: str, digest: str, *, needs_secrets: bool) -> Config | None:
+def read(top: Table, name: str, digest: str, *, needs_secrets: bool) -> Config | None:
     schema = top.get("schema", required=True)
     if schema is not None and (isinstance(schema, bool) or schema != 1):
         top.problem("schema", "must be 1: this version knows no other")
@@ -105,7 +105,8 @@ def _read(top: Table, name: str, digest: str, *, needs_secrets: bool) -> Config 
     teams = read_teams(top, tiers, read.deployments)
     budgets = read_budgets(top, tiers, teams)
     baselines = read_baselines(top, read.deployments)
-    books = read_prices(top, read.deployments, providers, read.ceilings)
+    read_prices(top, read.deployments)
+    books: dict[str, Any] = {}
     top.done()
     if not top.report.is_bad and not tiers:
         top.problem("tiers", "is missing: there must be a tier that answers")

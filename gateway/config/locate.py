@@ -121,6 +121,7 @@ class _Scanner:
         elif first == "{":
             self._inline_table(path)
         else:
+            self._i += 1  # never stand still
             while self._i < len(self._text) and self._text[self._i] not in ",]}#\n":
                 self._i += 1
 
