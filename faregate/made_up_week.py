@@ -3,8 +3,8 @@
 Nothing in it happened. It is the same for the same seed and moment: five teams, eight applications, three
 tiers and five deployments, over the seven days before `now`, with working hours and a weekend. There are
 sessions whose prompts grow and are read from caches, an hour in which one provider refused, streams that
-callers left, usage that nobody reported, and a deployment that had no price at first. Prices are made up as
-well; every sum is exact.
+callers left, usage that nobody reported, and a deployment that had no price at first. Prices are the book's,
+but for that one's; every sum is exact.
 """
 
 import math
@@ -27,16 +27,18 @@ WEEK_MS = 7 * DAY_MS
 UNPRICED_MS = 36 * 3_600_000  # the first day and a half of the week
 REFUSED_FROM_MS = 4 * DAY_MS - 3_600_000  # the hour in which one provider refused
 REFUSED_TO_MS = 4 * DAY_MS
+MOST_TOKENS = 250_000  # of a prompt: below where the book has other prices
 CACHE_LIVES_MS = 10 * 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A deployment: its made-up prices, in pico-dollars a token, and its pace."""
+    """A deployment: its prices, in pico-dollars a token, and its pace."""
 
     deployment: str
     provider: str
     model: str
+    price_id: str  # the row of the price book; one deployment's price is made up
     input: PicoUsd
     input_cached: PicoUsd
     cache_write: PicoUsd | None = None  # None: it charges nothing for what it writes to its cache
@@ -81,10 +83,12 @@ MODELS: Mapping[str, Model] = {
         Model(
             deployment="terra",
             provider="openai",
-            model="gpt-5.6-terra",
-            input=_per_mtok("1.25"),
-            input_cached=_per_mtok("0.125"),
-            output=_per_mtok("10"),
+            model="gpt-6.1-terra",
+            price_id="book:gpt-6.1-terra@2026-10-26",
+            input=_per_mtok("1.00"),
+            input_cached=_per_mtok("0.05"),
+            cache_write=_per_mtok("1.25"),
+            output=_per_mtok("5.00"),
             first_token_ms=900,
             tokens_per_second=70,
             reasons=True,
@@ -92,21 +96,23 @@ MODELS: Mapping[str, Model] = {
         Model(
             deployment="luna",
             provider="openai",
-            model="gpt-5.6-luna",
-            input=_per_mtok("0.25"),
-            input_cached=_per_mtok("0.025"),
-            output=_per_mtok("2"),
+            model="gpt-6-luna",
+            price_id="book:gpt-6-luna@2026-09-22",
+            input=_per_mtok("0.10"),
+            input_cached=_per_mtok("0.01"),
+            cache_write=_per_mtok("0.125"),
+            output=_per_mtok("0.50"),
             first_token_ms=420,
             tokens_per_second=120,
         ),
         Model(
-            deployment="qwen-max",
-            provider="qwen",
-            model="qwen3-max",
-            input=_per_mtok("1.20"),
-            input_cached=_per_mtok("0.12"),
-            cache_write=_per_mtok("1.50"),
-            output=_per_mtok("6"),
+            deployment="mistral-medium",
+            provider="mistral",
+            model="mistral-medium-3.5",
+            price_id="book:mistral-medium-3.5@2026-08-05",
+            input=_per_mtok("1.50"),
+            input_cached=_per_mtok("0.15"),
+            output=_per_mtok("7.50"),
             first_token_ms=700,
             tokens_per_second=60,
         ),
@@ -114,9 +120,10 @@ MODELS: Mapping[str, Model] = {
             deployment="mistral-small",
             provider="mistral",
             model="mistral-small-2603",
-            input=_per_mtok("0.10"),
-            input_cached=_per_mtok("0.10"),
-            output=_per_mtok("0.30"),
+            price_id="book:mistral-small-2603@2026-08-05",
+            input=_per_mtok("0.15"),
+            input_cached=_per_mtok("0.015"),
+            output=_per_mtok("0.60"),
             first_token_ms=300,
             tokens_per_second=150,
         ),
@@ -124,6 +131,7 @@ MODELS: Mapping[str, Model] = {
             deployment="house-8b",
             provider="house",
             model="llama-3.1-8b-instruct",
+            price_id="made-up:llama-3.1-8b-instruct@2026-01-01",
             input=_per_mtok("0.05"),
             input_cached=_per_mtok("0.01"),
             output=_per_mtok("0.08"),
@@ -133,7 +141,11 @@ MODELS: Mapping[str, Model] = {
     )
 }
 
-_FAST, _STANDARD, _SMALL = ("luna", "mistral-small"), ("terra", "qwen-max"), ("house-8b", "mistral-small")
+_FAST, _STANDARD, _SMALL = (
+    ("luna", "mistral-small"),
+    ("terra", "mistral-medium"),
+    ("house-8b", "mistral-small"),
+)
 
 APPLICATIONS: tuple[Application, ...] = (
     Application(
@@ -330,7 +342,7 @@ def _sessions(rng: random.Random, one: Application, start: datetime, scale: floa
             if made >= wanted or at_ms >= WEEK_MS:
                 break
             made += 1
-            prompt += _about(rng, one.turn_tokens)
+            prompt = min(MOST_TOKENS, prompt + _about(rng, one.turn_tokens))
             yield _Turn(
                 application=one,
                 session=session,
@@ -407,7 +419,7 @@ def _request(rng: random.Random, plan: _Turn, id_: str, start_ms: int) -> tuple[
         interrupted_deployment=first.deployment,
         interrupted_provider=first.provider,
         interrupted_model=first.model,
-        interrupted_price_id=_price_id(first) if likely else None,
+        interrupted_price_id=first.price_id if likely else None,
         interrupted_pico_usd=plan.input_tokens * first.input if likely else None,
     )
     attempts, state, status, error = _attempts(rng, plan, at_ms, stream=stream, limit=limit)
@@ -532,7 +544,7 @@ def _answered(
         cached = plan.cacheable_tokens // 128 * 128 if plan.cacheable_tokens >= 1_024 else 0
         cached = 0 if rng.random() < 0.08 else cached
     if model.cache_write is not None and plan.input_tokens >= 1_024:
-        written = (plan.input_tokens - cached) // 2
+        written = (plan.input_tokens - cached) // 2 // 128 * 128
     output = _about(rng, one.output_tokens)
     if limit is not None:
         output = min(output, limit)
@@ -585,21 +597,14 @@ def _priced(model: Model, at_ms: int) -> bool:
     return model.deployment != "house-8b" or at_ms >= UNPRICED_MS
 
 
-def _price_id(model: Model) -> str:
-    return f"made-up:{model.model}@2026-01-01"
-
-
 def _charged(attempt: Attempt, model: Model, at_ms: int) -> Attempt:
     """The same attempt with its cost by class, or the flag that it has none."""
     if not _priced(model, at_ms):
         return msgspec.structs.replace(attempt, flags=tuple(sorted({*attempt.flags, "unpriced"})))
-    uncached = attempt.input_uncached * model.input
-    cached = attempt.input_cached * model.input_cached
-    written = attempt.cache_write_5m * (model.input if model.cache_write is None else model.cache_write)
-    output = (attempt.output_text + attempt.output_reasoning) * model.output
+    uncached, cached, written, output = _by_class(attempt, model)
     return msgspec.structs.replace(
         attempt,
-        price_id=_price_id(model),
+        price_id=model.price_id,
         priced_as=model.model,
         rate_set="base",
         cost_pico_usd=uncached + cached + written + output,
@@ -611,11 +616,15 @@ def _charged(attempt: Attempt, model: Model, at_ms: int) -> Attempt:
 
 
 def _at_baseline(attempt: Attempt) -> int:
-    """The same tokens at the baseline's price; what it does not charge apart is plain input there."""
-    baseline = MODELS[BASELINE]
-    plain = attempt.input_uncached + attempt.cache_write_5m
+    """The same tokens at the baseline's price."""
+    return sum(_by_class(attempt, MODELS[BASELINE]))
+
+
+def _by_class(attempt: Attempt, model: Model) -> tuple[int, int, int, int]:
+    """Pico-dollars of plain input, cached input, written input and output."""
     return (
-        plain * baseline.input
-        + attempt.input_cached * baseline.input_cached
-        + (attempt.output_text + attempt.output_reasoning) * baseline.output
+        attempt.input_uncached * model.input,
+        attempt.input_cached * model.input_cached,
+        attempt.cache_write_5m * (model.input if model.cache_write is None else model.cache_write),
+        (attempt.output_text + attempt.output_reasoning) * model.output,
     )

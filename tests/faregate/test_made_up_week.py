@@ -1,12 +1,16 @@
 """The made-up week looks like a week, and its sums are right."""
 
+import tomllib
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 
 import msgspec
 
 from faregate.made_up_week import APPLICATIONS, MODELS, busyness, entries
 
+BOOK = Path(__file__).parents[2] / "pricing" / "book"
 NOW = datetime(2026, 11, 29, 15, 30, tzinfo=UTC)  # a Sunday
 START_MS = int((NOW - timedelta(days=7)).timestamp() * 1000)
 WEEK = list(entries(7, NOW))
@@ -82,14 +86,29 @@ def test_costs_add_up_by_class_by_attempt_and_by_request() -> None:
 
 
 def test_one_attempt_recomputed_by_hand() -> None:
-    attempt = next(a for a in ATTEMPTS if a.deployment == "terra" and a.input_cached and a.output_reasoning)
-    by_hand = attempt.input_uncached * 1_250_000 + attempt.input_cached * 125_000
-    by_hand += (attempt.output_text + attempt.output_reasoning) * 10_000_000
-    assert attempt.cost_pico_usd == by_hand
+    attempt = next(a for a in ATTEMPTS if a.deployment == "terra" and a.input_cached and a.cache_write_5m)
+    by_hand = attempt.input_uncached * 1_000_000 + attempt.input_cached * 50_000
+    by_hand += (attempt.output_text + attempt.output_reasoning) * 5_000_000
+    assert attempt.cost_pico_usd == by_hand + attempt.cache_write_5m * 1_250_000
     closed = next(closed for _, closed in WEEK if attempt in closed.attempts)
-    assert closed.baseline_pico_usd == by_hand
-    written = next(a for a in ATTEMPTS if a.cache_write_5m)
-    assert written.cost_cache_write_pico_usd == written.cache_write_5m * 1_500_000
+    assert closed.baseline_pico_usd == attempt.cost_pico_usd
+
+
+def test_the_prices_are_those_of_the_book_but_for_the_one_that_is_made_up() -> None:
+    rows = {
+        f"book:{row['model']}@{row['from']}": row["rates"]
+        for provider in ("openai", "mistral")
+        for row in tomllib.loads((BOOK / f"{provider}.toml").read_text())["prices"]
+    }
+    for model in MODELS.values():
+        if model.deployment == "house-8b":
+            continue
+        rates = {name: int(Decimal(text) * 1_000_000) for name, text in rows[model.price_id].items()}
+        assert rates["input"] == model.input
+        assert rates["input_cached"] == model.input_cached
+        assert rates.get("cache_write_5m") == model.cache_write
+        assert rates["output"] == model.output
+    assert all(attempt.input_uncached + attempt.input_cached < 272_000 for attempt in ATTEMPTS)
 
 
 def test_tokens_are_read_from_caches_and_sessions_grow() -> None:
