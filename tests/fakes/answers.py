@@ -30,6 +30,7 @@ class Seen:
     """One request as it came in, and how far its answer got."""
 
     number: int  # 1 for the first
+    at_seconds: float = 0.0  # when its headers were read, by the loop's clock
     connection: int  # 1 for the first connection
     method: str
     path: str

@@ -601,6 +601,7 @@ class _Connection(asyncio.Protocol):
         pairs = [(name.strip(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
         return Seen(
             number=self.provider.next_number(),
+            at_seconds=asyncio.get_running_loop().time(),
             connection=self.number,
             method=parts[0].decode("latin-1"),
             path=parts[1].decode("latin-1"),
