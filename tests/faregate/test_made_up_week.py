@@ -1,16 +1,15 @@
 """The made-up week looks like a week, and its sums are right."""
 
-import tomllib
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from pathlib import Path
 
 import msgspec
 
 from faregate.made_up_week import APPLICATIONS, MODELS, busyness, entries
+from pricing.cost import cost_of
+from pricing.sheet import load_book
+from pricing.usage import Reading, Usage
 
-BOOK = Path(__file__).parents[2] / "pricing" / "book"
 NOW = datetime(2026, 11, 29, 15, 30, tzinfo=UTC)  # a Sunday
 START_MS = int((NOW - timedelta(days=7)).timestamp() * 1000)
 WEEK = list(entries(7, NOW))
@@ -94,21 +93,35 @@ def test_one_attempt_recomputed_by_hand() -> None:
     assert closed.baseline_pico_usd == attempt.cost_pico_usd
 
 
-def test_the_prices_are_those_of_the_book_but_for_the_one_that_is_made_up() -> None:
-    rows = {
-        f"book:{row['model']}@{row['from']}": row["rates"]
-        for provider in ("openai", "mistral")
-        for row in tomllib.loads((BOOK / f"{provider}.toml").read_text())["prices"]
-    }
-    for model in MODELS.values():
-        if model.deployment == "house-8b":
+def test_every_priced_attempt_costs_what_the_product_makes_of_it() -> None:
+    book = load_book()
+    compared = 0
+    for attempt in ATTEMPTS:
+        if attempt.deployment == "house-8b" or attempt.state == "unbilled":
             continue
-        rates = {name: int(Decimal(text) * 1_000_000) for name, text in rows[model.price_id].items()}
-        assert rates["input"] == model.input
-        assert rates["input_cached"] == model.input_cached
-        assert rates.get("cache_write_5m") == model.cache_write
-        assert rates["output"] == model.output
-    assert all(attempt.input_uncached + attempt.input_cached < 272_000 for attempt in ATTEMPTS)
+        started = datetime.fromtimestamp(attempt.started_at_ms / 1000, UTC)
+        usage = Usage(
+            input_uncached=attempt.input_uncached,
+            input_cached=attempt.input_cached,
+            cache_write_5m=attempt.cache_write_5m,
+            output_text=attempt.output_text,
+            output_reasoning=attempt.output_reasoning,
+        )
+        cost = cost_of(
+            Reading(usage=usage, source="provider", model=attempt.model_answered),
+            book.for_provider(attempt.provider),
+            requested_model=attempt.model_called,
+            started_at=started,
+            completed_at=started,
+        )
+        compared += 1
+        assert (cost.total, cost.price_id) == (attempt.cost_pico_usd, attempt.price_id)
+        assert (cost.priced_as, cost.rate_set) == (attempt.priced_as, attempt.rate_set)
+        assert cost.input_uncached == attempt.cost_input_uncached_pico_usd
+        assert cost.input_cached == attempt.cost_input_cached_pico_usd
+        assert cost.cache_write == attempt.cost_cache_write_pico_usd
+        assert cost.output == attempt.cost_output_pico_usd
+    assert compared > 3_000
 
 
 def test_tokens_are_read_from_caches_and_sessions_grow() -> None:
