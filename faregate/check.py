@@ -68,6 +68,8 @@ def as_json(problem: "Problem") -> dict[str, Any]:
 
 def facts(config: "Config") -> dict[str, Any]:
     """What a good file says, as plain values."""
+    from gateway.config.books import is_priced
+
     return {
         "ok": True,
         "digest": config.digest,
@@ -79,7 +81,11 @@ def facts(config: "Config") -> dict[str, Any]:
             name: {"live": provider.live, "dialect": provider.dialect, "off_because": provider.off_because}
             for name, provider in config.providers.items()
         },
-        "unpriced": [name for name in config.policy.deployments if name not in config.books],
+        "unpriced": [
+            name
+            for name, deployment in config.policy.deployments.items()
+            if not is_priced(config.books[name], deployment.model)
+        ],
         "rules": len(config.policy.rules),
         "warnings": [as_json(warning) for warning in config.warnings],
     }

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from gateway.config.books import books_for
 from gateway.config.model import (
     Baseline,
     Budget,
@@ -105,8 +106,8 @@ def read(top: Table, name: str, digest: str, *, needs_secrets: bool) -> Config |
     teams = read_teams(top, tiers, read.deployments)
     budgets = read_budgets(top, tiers, teams)
     baselines = read_baselines(top, read.deployments)
-    read_prices(top, read.deployments)
-    books: dict[str, Any] = {}
+    own_prices = read_prices(top, read.deployments)
+    books = {} if top.report.is_bad else books_for(top, read.deployments, own_prices, read.ceilings)
     top.done()
     if not top.report.is_bad and not tiers:
         top.problem("tiers", "is missing: there must be a tier that answers")

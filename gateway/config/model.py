@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from gateway.config.problems import Problem
 from pricing.money import PicoUsd
+from pricing.sheet import PriceBook
 from routers.decide import CallerLimits
 from routers.policy import Policy
-
-if TYPE_CHECKING:
-    from pricing.sheet import PriceBook
 
 Per = Literal["day", "week", "month"]
 Client = Literal["own", "httpx"]
@@ -116,7 +114,7 @@ class Config:
     budgets: tuple[Budget, ...]
     baselines: tuple[Baseline, ...]  # oldest first
     parameters: Mapping[str, Parameters]  # by deployment; only those that have some
-    books: "Mapping[str, PriceBook]"  # by deployment
+    books: Mapping[str, PriceBook]  # by deployment
     ceilings: Mapping[str, PicoUsd | None]  # by deployment: the most a token may cost where no price is known
     digest: str  # of the file's bytes
     warnings: tuple[Problem, ...] = ()

@@ -37,13 +37,15 @@ class OwnPrice:
     from_: date
     rates: Mapping[str, Decimal]  # dollars per million tokens
     source: str
+    confirmed: bool
+    number: int  # of its entry in the file, from 0
 
 
 def read_prices(top: Table, deployments: Mapping[str, object]) -> dict[str, list[OwnPrice]]:
     """The file's own prices by deployment, oldest first."""
     prices: dict[str, list[OwnPrice]] = {}
-    rows: list[tuple[Table, OwnPrice, bool]] = []
-    for table in top.listed_tables("prices", label="deployment", most=MOST_PRICES):
+    rows: list[tuple[Table, OwnPrice]] = []
+    for number, table in enumerate(top.listed_tables("prices", label="deployment", most=MOST_PRICES)):
         table.not_yet({"discount": "discounts off the book"})
         deployment = table.names_one_of("deployment", deployments, required=True)
         day = table.day("from", required=True)
@@ -56,19 +58,26 @@ def read_prices(top: Table, deployments: Mapping[str, object]) -> dict[str, list
         table.done()
         if deployment is None or day is None or source is None or rates is None:
             continue
-        price = OwnPrice(deployment=deployment, from_=day, rates=rates, source=source)
+        price = OwnPrice(
+            deployment=deployment,
+            from_=day,
+            rates=rates,
+            source=source,
+            confirmed=confirmed,
+            number=number,
+        )
         before = prices.setdefault(deployment, [])
         if any(other.from_ == day for other in before):
             table.problem("from", f"is {day}, as is that of another price of it; a change is a later row")
         before.append(price)
-        rows.append((table, price, confirmed))
+        rows.append((table, price))
     for dated in prices.values():
         dated.sort(key=lambda price: price.from_)
-    for table, price, confirmed in rows:
+    for table, price in rows:
         dated = prices[price.deployment]
-        number = dated.index(price)
-        if number and not confirmed:
-            _check_leap(table, dated[number - 1].rates, price.rates)
+        place = dated.index(price)
+        if place and not price.confirmed:
+            _check_leap(table, dated[place - 1].rates, price.rates)
     return prices
 
 
