@@ -33,6 +33,7 @@ class Refusal:
     code: str  # budget_exceeded | unpriced | rate_limit_exceeded
     message: str  # for the client: which limit, how much, when it opens again
     retry_after_seconds: float | None  # None: waiting does not help
+    budget: str | None = None  # the name of the budget that refused it; None: it was something else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,7 @@ def spent(spec: BudgetSpec, window: Window, *, spent: int, held: int, worst_case
             f"{who} has {dollars(left)} left of its {dollars(spec.limit)} for {period} {place} and this "
             f"request may cost {dollars(worst_case)}; ask for less (max_tokens), or {when}"
         )
-    return Refusal(code="budget_exceeded", message=message, retry_after_seconds=None)
+    return Refusal(code="budget_exceeded", message=message, retry_after_seconds=None, budget=spec.name)
 
 
 def no_tier_left(names: list[str]) -> Refusal:
@@ -128,6 +128,7 @@ def no_tier_left(names: list[str]) -> Refusal:
         code="budget_exceeded",
         message=f"the budgets {listed} are spent, and no tier may go on spending under all of them",
         retry_after_seconds=None,
+        budget=names[0],
     )
 
 
@@ -140,6 +141,7 @@ def no_price(spec: BudgetSpec) -> Refusal:
             "nor a ceiling_usd_per_mtok"
         ),
         retry_after_seconds=None,
+        budget=spec.name,
     )
 
 

@@ -63,6 +63,7 @@ def test_a_spent_budget_says_whose_how_much_and_until_when() -> None:
     refusal = spent(SEARCH, NOVEMBER, spent=2500 * PICO_PER_USD, held=0, worst_case=1)
 
     assert refusal.code == "budget_exceeded"
+    assert refusal.budget == "search, monthly"
     assert refusal.retry_after_seconds is None
     assert refusal.message == (
         'search has spent its $2,500.00 for November (budget "search, monthly"); it opens again on 2026-12-01'
