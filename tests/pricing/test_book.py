@@ -11,6 +11,8 @@ from typing import Any, cast
 import pytest
 
 from pricing.money import rate_from_usd_per_mtok
+from pricing.rates import Rates
+from pricing.sheet import PriceBook, Row, load_book
 
 BOOK = Path(__file__).parents[2] / "pricing" / "book"
 FILES = sorted(BOOK.glob("*.toml"))
@@ -220,3 +222,144 @@ def test_a_name_means_one_model_of_a_provider(file: Path) -> None:
             means.setdefault(name, set()).add(row["model"])
 
     assert {name: models for name, models in means.items() if len(models) > 1} == {}
+
+
+@pytest.fixture(scope="module")
+def book() -> PriceBook:
+    return load_book()
+
+
+def row_for(book: PriceBook, provider: str, name: str, at: str) -> Row:
+    found = book.for_provider(provider).find(name, name)
+    assert found is not None, f"{provider}/{name}"
+    row = found[1].row_at(datetime.fromisoformat(at))
+    assert row is not None, f"{provider}/{name} at {at}"
+    return row
+
+
+def rates_for(
+    book: PriceBook, provider: str, name: str, at: str, *, tier: str | None = None, input_tokens: int = 1_000
+) -> Rates:
+    moment = datetime.fromisoformat(at)
+    return row_for(book, provider, name, at).rates_for(
+        started_at=moment, completed_at=moment, batch=False, service_tier=tier, input_tokens=input_tokens
+    )
+
+
+def dollars(rates: Rates, name: str) -> Decimal:
+    """A rate of whole pico-dollars, back in dollars per million tokens."""
+    assert rates.scale == 1
+    return Decimal(rates.named[name]) / 1_000_000
+
+
+def test_the_program_loads_every_file_without_a_problem(book: PriceBook) -> None:
+    assert set(book.providers) == {file.stem for file in FILES}
+    for file in FILES:
+        names = {name for row in rows_of(file) for name in (row["model"], *row.get("aliases", []))}
+        assert book.for_provider(file.stem).names == names
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "at", "version", "fresh", "output"),
+    [
+        ("anthropic", "claude-haiku-4-5-20251001", "2026-11-29T00:00:00Z", "2025-10-01", "1", "5"),
+        ("deepseek", "deepseek-chat", "2026-03-03T12:00:00Z", "2025-12-09", "0.28", "0.42"),
+        (
+            "fireworks",
+            "accounts/fireworks/models/kimi-k2p6",
+            "2026-11-29T00:00:00Z",
+            "2026-07-30",
+            "0.95",
+            "4",
+        ),
+        ("gemini", "gemini-4-argon", "2026-11-30T23:59:59Z", "2026-10-13", "2", "10"),
+        ("gemini", "gemini-4-argon", "2026-12-01T00:00:00Z", "2026-12-01", "4", "20"),
+        ("groq", "openai/gpt-oss-120b", "2026-11-29T00:00:00Z", "2026-08-05", "0.15", "0.6"),
+        ("mistral", "mistral-large-4", "2026-10-19T23:59:59Z", "2026-10-06", "0.68", "2.09"),
+        ("mistral", "mistral-large-4", "2026-10-20T00:00:00Z", "2026-10-20", "1.36", "4.18"),
+        ("moonshot", "kimi-k3", "2026-11-29T00:00:00Z", "2026-07-18", "3", "15"),
+        ("openai", "gpt-5.6-luna", "2026-07-29T23:59:59Z", "2026-07-09", "1", "6"),
+        ("openai", "gpt-5.6-luna", "2026-07-30T00:00:00Z", "2026-07-30", "0.2", "1.2"),
+        ("openai", "gpt-5.6", "2026-08-21T00:00:00Z", "2026-08-21", "4", "20"),
+        ("openai", "gpt-5-mini-2025-08-07", "2026-11-29T00:00:00Z", "2025-08-07", "0.25", "2"),
+        ("openai", "gpt-4o-2024-05-13", "2026-01-01T00:00:00Z", "2024-05-13", "5", "15"),
+        ("openai", "gpt-4o-2024-11-20", "2026-01-01T00:00:00Z", "2025-07-04", "2.5", "10"),
+        ("openrouter", "anthropic/claude-sonnet-5", "2026-11-29T00:00:00Z", "2026-08-05", "2", "10"),
+        ("perplexity", "sonar-pro", "2026-11-29T00:00:00Z", "2025-04-18", "3", "15"),
+        ("qwen", "qwen3.7-plus", "2026-11-29T00:00:00Z", "2026-06-04", "0.4", "1.6"),
+        ("together", "openai/gpt-oss-20b", "2026-11-29T00:00:00Z", "2026-08-05", "0.05", "0.2"),
+        ("xai", "grok-4.7", "2026-11-29T00:00:00Z", "2026-09-21", "2", "6"),
+    ],
+)
+def test_a_price_is_found_by_name_and_date(
+    book: PriceBook, provider: str, name: str, at: str, version: str, fresh: str, output: str
+) -> None:
+    row = row_for(book, provider, name, at)
+    rates = rates_for(book, provider, name, at)
+
+    assert row.version == version
+    assert dollars(rates, "input") == Decimal(fresh)
+    assert dollars(rates, "output") == Decimal(output)
+
+
+def test_a_model_is_unpriced_before_its_first_row(book: PriceBook) -> None:
+    found = book.for_provider("openai").find("gpt-6.2-sol", "gpt-6.2-sol")
+
+    assert found is not None
+    assert found[1].row_at(datetime(2026, 11, 16, 23, 59, tzinfo=UTC)) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "rate_set", "fresh"),
+    [
+        ("2026-08-16T15:59:59Z", "base", "0.435"),
+        ("2026-08-16T16:00:00Z", "base", "0.66"),
+        ("2026-08-17T01:00:00Z", "peak", "1.32"),
+        ("2026-08-22T09:59:59Z", "peak", "1.32"),  # the last Saturday with a peak
+        ("2026-08-23T09:00:00Z", "base", "0.66"),
+        ("2026-11-27T04:00:00Z", "base", "0.66"),
+        ("2026-11-27T06:00:00Z", "peak", "1.32"),
+        ("2026-11-28T06:00:00Z", "base", "0.66"),
+    ],
+)
+def test_deepseek_costs_twice_as_much_at_its_peak(
+    book: PriceBook, at: str, rate_set: str, fresh: str
+) -> None:
+    rates = rates_for(book, "deepseek", "deepseek-v4-pro", at)
+
+    assert rates.rate_set == rate_set
+    assert dollars(rates, "input") == Decimal(fresh)
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "tier", "input_tokens", "rate_set", "fresh"),
+    [
+        ("openai", "gpt-5-nano", "flex", 1_000, "flex", "0.025"),
+        ("openai", "gpt-5.6-sol", "priority", 1_000, "priority", "8"),
+        ("openai", "gpt-5.6-sol", "fast", 272_001, "fast+long_context", "16"),
+        ("openai", "gpt-5.6-sol", "default", 272_000, "base", "4"),
+        ("openai", "gpt-5.6-sol", None, 272_001, "long_context", "8"),
+        ("anthropic", "claude-haiku-5-5", None, 100_001, "long_context", "0.5"),
+        ("xai", "grok-4.6", None, 199_999, "base", "2"),
+        ("xai", "grok-4.6", None, 200_000, "long_context", "4"),
+        ("gemini", "gemini-2.5-pro", None, 200_000, "base", "1.25"),
+    ],
+)
+def test_a_service_tier_and_a_long_input_have_their_published_price(
+    book: PriceBook, provider: str, name: str, tier: str | None, input_tokens: int, rate_set: str, fresh: str
+) -> None:
+    rates = rates_for(book, provider, name, "2026-11-29T00:00:00Z", tier=tier, input_tokens=input_tokens)
+
+    assert rates.rate_set == rate_set
+    assert dollars(rates, "input") == Decimal(fresh)
+
+
+@pytest.mark.parametrize(
+    ("provider", "kind"), [("openrouter", "prefer"), ("xai", "record"), ("perplexity", "record")]
+)
+def test_a_provider_that_reports_its_cost_has_that_booked_or_kept(
+    book: PriceBook, provider: str, kind: str
+) -> None:
+    rows = [row for sheet in book.for_provider(provider).sheets.values() for row in sheet.rows]
+
+    assert {row.provider_cost for row in rows} == {kind}
