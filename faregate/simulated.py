@@ -30,6 +30,9 @@ class Speed:
     tokens_per_second: float
 
 
+ANY_OTHER = Speed(first_token_seconds=0.3, tokens_per_second=100)
+"""Of every other name: it stands in for any model of any provider."""
+
 MODELS: Mapping[str, Speed] = {
     "sim-fast": Speed(first_token_seconds=0.15, tokens_per_second=150),
     "sim-standard": Speed(first_token_seconds=0.4, tokens_per_second=80),
@@ -143,7 +146,7 @@ def tokens_of(text: str | bytes) -> int:
 
 
 def reply_to(body: Mapping[str, Any], cache: PrefixCache, *, created: int) -> Reply:
-    """The answer to one chat request, whose `model` is one of ours and whose `messages` is a list."""
+    """The answer to one chat request, whose `model` is a text and whose `messages` is a list."""
     model = cast("str", body["model"])
     prompt = _dumps([body.get("tools"), body["messages"]])
     text = _text_for(model, body, prompt)
@@ -257,11 +260,11 @@ async def _chat(raw: bytes, writer: asyncio.StreamWriter, cache: PrefixCache, ti
         return
     request = cast("dict[str, Any]", body)
     model = request.get("model")
-    if not isinstance(model, str) or model not in MODELS:
-        await _send_error(writer, 404, f"the simulated models are {', '.join(MODELS)}")
+    if not isinstance(model, str) or not 0 < len(model) <= 200:
+        await _send_error(writer, 400, "a chat request names a model")
         return
     reply = reply_to(request, cache, created=int(time.time()))
-    speed = MODELS[model]
+    speed = MODELS.get(model, ANY_OTHER)
     if request.get("stream") is not True:
         seconds = speed.first_token_seconds + reply.completion_tokens / speed.tokens_per_second
         await asyncio.sleep(seconds * time_scale)
