@@ -1,4 +1,4 @@
-"""What the gateway hands to the ledger: one `Admitted` when a request is let in, one `Closed` when its books close.
+"""What the gateway hands to the ledger: `Admitted` when a request is let in, `Closed` when its books close.
 
 Both are values of numbers and short names; no prompt, answer or secret is in them. They travel through
 the spool as JSON, so every field is a plain type and every new field has a default.

@@ -1,8 +1,8 @@
 """The tables, and what a row of each one is.
 
 Entries (`request`, `attempt`, `price`, `config_version`) are only ever inserted. A request and its attempts
-are written together, when its books close; a request whose process died is written by the next start as `failed`,
-with one attempt of state `estimated` and flag `interrupted`.
+are written together, when its books close; a request whose process died is written by the next start as
+`failed`, with one attempt of state `estimated` and flag `interrupted`.
 
 Moments are milliseconds since 1970-01-01 UTC (`_at_ms`). Money is pico-dollars. Both, and tokens, are BIGINT.
 Lists and small maps are JSON text.
@@ -23,11 +23,12 @@ A sum of money is two integers, whole dollars and the rest in pico-dollars (0 to
 integer would pass 2^63 at 9.2 million dollars, and an upsert past it silently becomes a float on SQLite.
 """
 
-# The types stand in BigInteger and Text because SQLModel would make INTEGER and VARCHAR of int and str.
 from typing import Any
 
 from sqlalchemy import BigInteger, Index, MetaData, PrimaryKeyConstraint, Table, Text
 from sqlmodel import Field, SQLModel
+
+from pricing.usage import BUCKETS
 
 MS_PER_HOUR = 3_600_000
 MS_PER_DAY = 24 * MS_PER_HOUR
@@ -37,6 +38,18 @@ COST_CLASSES = ("input_uncached", "input_cached", "cache_write", "output", "fees
 
 TOTAL_KEYS = ("team", "application", "tier", "deployment", "provider", "model")
 """What a row of the totals is about, beside its hour or day."""
+
+COUNTS = (
+    "requests",
+    "failed",
+    "cancelled",
+    "compared",
+    "attempts",
+    "estimated",
+    "unpriced",
+    *BUCKETS,
+)
+"""Plain sums in the totals."""
 
 MONEY_SUMS = (
     "cost",
@@ -50,6 +63,9 @@ MONEY_SUMS = (
     "baseline",
 )
 """Sums of money in the totals: each is `<name>_whole_usd` and `<name>_rest_pico_usd`."""
+
+
+# SQLModel would make INTEGER of int, which is 32 bits on PostgreSQL, and VARCHAR of str.
 
 
 def _big(**more: Any) -> Any:
@@ -106,7 +122,7 @@ class RequestRow(SQLModel, table=True):
     # how it ended
     closed_at_ms: int = _big()
     state: str = _text()  # answered | failed | cancelled
-    status: int = _big()  # the HTTP status the client got; 499: it left before it got one
+    status: int = _big()  # the HTTP status the client got; 499: it left before that; 0: nobody knows
     error: str | None = _text()  # a code of the gateway's errors; "interrupted": the process died
     cost_pico_usd: int | None = _big()  # of all its attempts; null: one of them is unpriced
     baseline_deployment: str | None = _text()
