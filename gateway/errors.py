@@ -151,7 +151,7 @@ def missing_field(param: str) -> GatewayError:
     return _invalid(400, "missing_field", f"{param} is missing; this endpoint needs it", param)
 
 
-def invalid_value(param: str, message: str) -> GatewayError:
+def invalid_value(param: str | None, message: str) -> GatewayError:
     """A field that a decision reads has a value that it cannot have."""
     return _invalid(400, "invalid_value", message, param)
 

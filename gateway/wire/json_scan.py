@@ -6,7 +6,7 @@ silence, does not look at UTF-8 in what it skips, takes numbers of any size and 
 - the body is UTF-8 without NUL and without lone surrogates, written out or as escapes;
 - it is one JSON object, by the letter of the grammar;
 - every number is a finite double and has at most 308 digits in a row;
-- objects and arrays nest at most 64 deep;
+- objects and arrays nest at most 64 deep, and the body itself has at most 1,024 members;
 - no name stands twice at the top, nor anywhere inside a member that a decision reads (`DECIDED`), however it
   is spelt. Elsewhere a doubled name is data, as everything there.
 
@@ -17,13 +17,15 @@ by window, so that memory stays small beside it. Work is linear in the body's le
 
 from collections.abc import Iterator
 from math import isinf
+from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec.json import decode
 
-from gateway.errors import duplicate_key, invalid_json, invalid_utf8, json_too_deep
+from gateway.errors import duplicate_key, invalid_json, invalid_utf8, invalid_value, json_too_deep
 
 MAX_DEPTH = 64
+MAX_MEMBERS = 1_024  # of the body itself; the API has a few dozen
 MAX_DIGITS = 308  # of one number, in a row: whatever has no more and no exponent is a finite double
 DECIDED = frozenset(
     {
@@ -41,8 +43,10 @@ DECIDED = frozenset(
 _WINDOW = 65_536
 _SHAPES_KEPT = 4_096
 _SHAPE_LENGTH = 48  # a longer one is not remembered
+_DIGITS_KEPT = 3  # nor one with more digits
 _WHITE = b" \t\r\n"
-_NOT_STRUCTURE = _WHITE + b"0123456789+-.eEtrufalsn"
+_DIGITS = b"0123456789"
+_NOT_STRUCTURE = _WHITE + _DIGITS + b"+-.eEtrufalsn"
 _DIGITS_AS_0 = bytes.maketrans(b"123456789E", b"000000000e")
 _TO_WHITE = bytes.maketrans(b"{}[],:", b"      ")
 _LONG = b"0" * (MAX_DIGITS + 1)
@@ -113,28 +117,41 @@ class _Shapes(dict[bytes, "bytes | None"]):
     """
 
     def __missing__(self, structure: bytes) -> bytes | None:
-        zeros = structure.translate(_DIGITS_AS_0, b"+")
-        if b"e000" in zeros or (len(zeros) > 200 and b"0" * 200 in zeros):
-            _check_numbers(structure, zeros)
+        effect: bytes | None
+        bare = structure.translate(None, _DIGITS)
+        digits = len(structure) - len(bare)
+        if digits:
+            # Long numbers are without end: remembered is what it is without its digits.
+            if digits > 200 or b"e" in bare or b"E" in bare:
+                _check_numbers(structure)
+            effect = self[bare]
+            if digits <= _DIGITS_KEPT:
+                self._remember(structure, effect)
+            return effect
         shape = structure.translate(None, _NOT_STRUCTURE)
         brackets = shape.translate(None, b",:")
         name_follows = shape[-1:] in (b",", b"{")
-        effect: bytes | None
         if brackets:
             effect = brackets + b"," if name_follows else brackets
         else:
             effect = b"" if name_follows else None
+        self._remember(structure, effect)
+        return effect
+
+    def _remember(self, structure: bytes, effect: bytes | None) -> None:
         if len(structure) <= _SHAPE_LENGTH:
             if len(self) >= _SHAPES_KEPT:
                 self.clear()
             self[structure] = effect
-        return effect
 
 
-def _check_numbers(structure: bytes, zeros: bytes) -> None:
-    """For structure with a number that may be too large."""
+def _check_numbers(structure: bytes) -> None:
+    """For structure with digits that may make a number too large."""
+    zeros = structure.translate(_DIGITS_AS_0, b"+")
     if _LONG in zeros:
         raise invalid_json(f"a number in the body has more than {MAX_DIGITS} digits")
+    if b"e000" not in zeros and b"0" * 200 not in zeros:
+        return  # at most 200 digits and an exponent of two
     at = 0
     while at < len(structure):
         cut = structure.find(b",", at + 4_096)
@@ -146,13 +163,14 @@ def _check_numbers(structure: bytes, zeros: bytes) -> None:
 
 
 _shapes = _Shapes()
+_last = itemgetter(slice(-1, None))
 
 
 def scan(body: bytes, *, window: int = _WINDOW) -> Scan:
     """Depth, doubled names and places of one JSON object whose grammar a parser has approved.
 
-    `window`: how many bytes are cut up at a time. Raises GatewayError: `json_too_deep`, `duplicate_key`, or
-    `invalid_json` for a number that is too large.
+    `window`: how many bytes are cut up at a time. Raises GatewayError: `json_too_deep`, `duplicate_key`,
+    `invalid_json` for a number that is too large, `invalid_value` for too many members at the top.
     """
     shapes = _shapes
     opens, opens_list, comma = _OPEN, _OPEN_LIST, _COMMA
@@ -209,6 +227,8 @@ def scan(body: bytes, *, window: int = _WINDOW) -> Scan:
                 counted = at
                 name_start = offset + len(structure)
                 found.append(text)
+                if len(found) > MAX_MEMBERS:
+                    raise invalid_value(None, f"the body has more than {MAX_MEMBERS} members at its top")
                 starts.append(name_start)
                 name_ends.append(name_start + len(raw) + 2)
                 ends.append(offset + len(structure.rstrip()[:-1].rstrip()))
@@ -256,7 +276,7 @@ def _windows(body: bytes, window: int) -> Iterator[tuple[int, list[bytes], bool]
         end = body.find(b'"', start + window) if len(body) - start > window else -1
         chunk = body[start:] if end < 0 else body[start:end]
         pieces = chunk.split(b'"')
-        masked = b"\\" in chunk and b"\\" in [text[-1:] for text in pieces[1::2]]
+        masked = b"\\" in chunk and b"\\" in map(_last, pieces[1::2])
         if masked:
             pieces = _mask(chunk).split(b'"')
         if end < 0:

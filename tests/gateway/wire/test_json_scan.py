@@ -10,7 +10,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError
-from gateway.wire.json_scan import DECIDED, MAX_DEPTH, check_text, has_lone_surrogate, scan, value_start
+from gateway.wire.json_scan import (
+    _SHAPES_KEPT,  # pyright: ignore[reportPrivateUsage] - the bound is the point
+    DECIDED,
+    MAX_DEPTH,
+    _shapes,  # pyright: ignore[reportPrivateUsage]
+    check_text,
+    has_lone_surrogate,
+    scan,
+    value_start,
+)
 from gateway.wire.openai_chat import read_request
 
 EXAMPLES = 100  # thousands were run when this was written
@@ -95,6 +104,21 @@ def test_a_name_that_stands_twice_elsewhere_is_data():
     assert list(scan(body).members) == ["logit_bias", "x", "messages"]
 
 
+def test_a_body_has_a_bounded_number_of_members():
+    members = [b'"%d":%d' % (i, i) for i in range(1_025)]
+    assert len(scan(b"{" + b",".join(members[1:]) + b"}").members) == 1_024
+    with pytest.raises(GatewayError) as raised:
+        scan(b"{" + b",".join(members) + b"}")
+    assert raised.value.code == "invalid_value"
+
+
+def test_what_is_remembered_of_shapes_is_bounded_and_changes_no_answer():
+    for i in range(0, 20_000, 7):
+        body = b'{"a":%s[%d,"x"%s],"b":{"c":%d.%d}}' % (b" " * (i % 40), i, b"\n" * (i % 7), i, i)
+        assert list(scan(body).members) == ["a", "b"]
+    assert len(_shapes) <= _SHAPES_KEPT + 1
+
+
 def test_names_in_two_objects_are_not_one_name_twice():
     body = b'{"messages":[{"role":"a","content":[{"role":"b"}],"name":"c"},{"role":"a"}],"role":1}'
     assert list(scan(body).members) == ["messages", "role"]
@@ -131,7 +155,7 @@ def test_a_number_of_a_million_digits_is_refused_at_once():
         b'{"messages":[' + b'{"":1},' * 200_000 + b"1]}",
         b'{"a":"' + b'\\"' * 500_000 + b'"}',
         b'{"a":["' + b'\\\\","' * 200_000 + b'"]}',
-        b"{" + b",".join(b'"%d":1' % i for i in range(100_000)) + b"}",
+        b'{"metadata":{' + b",".join(b'"%d":%d' % (i, i) for i in range(100_000)) + b"}}",
         b'{"a":' + b" " * 1_000_000 + b"1}",
         b'{"a":[' + b"1e100," * 200_000 + b"1]}",
     ],
