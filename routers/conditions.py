@@ -328,7 +328,7 @@ def _bounds_of(test: AnyOf | Range) -> list[float]:
 class RuleIndex:
     """Finds the rules whose conditions all hold."""
 
-    __slots__ = ("_columns", "every")
+    __slots__ = ("_columns", "_fields", "every")
 
     def __init__(self, rules: Sequence[Sequence[Condition]]) -> None:
         self.every = (1 << len(rules)) - 1  # all rules, as a set
@@ -337,6 +337,7 @@ class RuleIndex:
             for condition in conditions:
                 asked.setdefault((condition.field, condition.negated), []).append((number, condition))
         self._columns: list[tuple[Getter, Callable[[Value | None], int]]] = []
+        self._fields = [field for field, _ in asked]
         for (field, negated), these in asked.items():
             kind = _NumberColumn if field in NUMBER_FIELDS else _TextColumn
             column = kind(FIELDS[field], self.every, these, negated=negated)
@@ -356,6 +357,40 @@ class RuleIndex:
                 return 0
             matching &= rules(get(facts, seen, left, now))
         return matching
+
+    def matching_values(self, values: Mapping[str, Value]) -> int:
+        """The rules that match where these fields have these values and all others are unknown."""
+        matching = self.every
+        for field, (_, rules) in zip(self._fields, self._columns, strict=True):
+            matching &= rules(values.get(field))
+        return matching
+
+
+def witness(conditions: Sequence[Condition]) -> dict[str, Value] | None:
+    """Values that pass all of these, fields that none of them needs left out; None: none was found."""
+    values: dict[str, Value] = {}
+    for condition in conditions:
+        if condition.negated:
+            continue
+        others = [other for other in conditions if other.field == condition.field]
+        for value in _candidates(condition.test):
+            if all(other.holds(value) for other in others):
+                values[condition.field] = value
+                break
+        else:
+            return None
+    return values
+
+
+def _candidates(test: AnyOf | Range) -> Sequence[Value]:
+    if isinstance(test, AnyOf):
+        return test.values
+    low, high = test.low, test.high
+    if low is None:
+        return (high, high - 1) if high is not None else ()
+    if high is None:
+        return (low, low + 1)
+    return (low, high, (low + high) / 2)
 
 
 def first_of(rules: int) -> int:

@@ -51,7 +51,7 @@ __all__ = [
     "switched_on",
 ]
 
-MOST_BYTES = 4 * 1024 * 1024
+MOST_BYTES = 2 * 1024 * 1024
 """A larger file is refused unread: its parser would hold everything else up."""
 
 _NOT_YET = {

@@ -25,8 +25,14 @@ def books_for(
 ) -> dict[str, PriceBook]:
     """For every deployment the book that its answers are priced by; it may lack the deployment's model."""
     books: dict[str, PriceBook] = {}
+    try:
+        whole = _published()
+    except PriceProblem as wrong:  # a broken installation: never start with half the prices
+        for problem in wrong.problems:
+            top.report.problem((), f"the price book that comes with the program is broken: {problem}")
+        return books
     for name, deployment in deployments.items():
-        published = _published().for_provider(deployment.dialect)
+        published = whole.for_provider(deployment.dialect)
         prices = own.get(name)
         books[name] = _own_book(top, deployment, prices, published) if prices else published
         if not is_priced(books[name], deployment.model):

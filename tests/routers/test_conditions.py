@@ -15,6 +15,7 @@ from routers.conditions import (
     first_of,
     shadows,
     why_not,
+    witness,
 )
 from routers.facts import Classification, RequestFacts, TaskKind
 
@@ -196,3 +197,17 @@ def test_every_field_can_be_asked_for() -> None:
     for field, get in FIELDS.items():
         value = get(facts(application="a"), seen(), 0.5, NOON_ON_A_SUNDAY)
         assert value is None or is_(field, value).holds(value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(rules(), rules())
+def test_a_rule_that_shadows_another_matches_whatever_was_made_for_that_one(
+    earlier: list[Condition], later: list[Condition]
+) -> None:
+    values = witness(later)
+    if values is None:
+        return
+    index = RuleIndex([earlier, later])
+    assert index.matching_values(values) & 2
+    if shadows(earlier, later):
+        assert index.matching_values(values) & 1

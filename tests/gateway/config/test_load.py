@@ -260,7 +260,7 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "faregate.toml"
     with path.open("wb") as file:
         file.truncate(100 * 2**20)
-    with pytest.raises(ConfigProblems, match="is larger than 4 MiB"):
+    with pytest.raises(ConfigProblems, match="is larger than 2 MiB"):
         load(path, ENVIRON)
 
 
