@@ -176,6 +176,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(exchange.request_head)
             self._write_on()
 
+    def unsent_in_transport(self) -> int:
+        """Bytes of the request that the transport holds because the provider does not take them."""
+        return self._transport.get_write_buffer_size()
+
     def pause(self) -> None:
         """Stop reading."""
         if self.usable():

@@ -90,7 +90,7 @@ class HttpxUpstream:
         self._own_headers = OWN_HEADERS if auth is None else OWN_HEADERS | {auth[0]}
         protocols = ("http/1.1", "h2") if settings.http2 else ("http/1.1",)
         self._client = httpx.AsyncClient(
-            verify=context_for(settings.ca_file, protocols=protocols) if self._address.secure else True,
+            verify=context_for(settings.ca_file, protocols=protocols),
             http2=settings.http2,
             proxy=settings.proxy,
             trust_env=False,
@@ -155,7 +155,12 @@ class HttpxUpstream:
 
     def _request_of(self, call: Call) -> httpx.Request:
         target = self._address.target(call.path)
-        if call.method not in ("GET", "POST") or not call.path.startswith("/") or not is_plain(target):
+        if (
+            call.method not in ("GET", "POST")
+            or not call.path.startswith("/")
+            or not is_plain(target)
+            or " " in target
+        ):
             raise ValueError("not a request this client can send")
         for name, value in call.headers:
             if name.lower() in self._own_headers:
