@@ -13,17 +13,12 @@ from gateway.errors import MAX_RETRY_AFTER_SECONDS, invalid_value
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-USER_AGENT = b"faregate"
 TO_PROVIDER = frozenset(
     {b"accept", b"openai-beta", b"traceparent", b"tracestate", b"idempotency-key", b"x-request-timeout-ms"}
 )
 """Headers of the client that the provider sees."""
 
-_OURS = (
-    (b"content-type", b"application/json"),
-    (b"accept-encoding", b"identity"),
-    (b"user-agent", USER_AGENT),
-)
+_OURS = ((b"content-type", b"application/json"),)
 TO_CLIENT = frozenset(
     {
         b"content-type",
@@ -52,7 +47,7 @@ _LONGEST_ID = 128
 def to_provider(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers to send with a request: ours, and of the client's those that may pass.
 
-    Host, length and the provider's own credential are added by the upstream client.
+    Host, length, accepted encodings, our name and the provider's own credential are added by the upstream client.
     Raises GatewayError `invalid_value` if a header that would pass holds a control character.
     """
     passed = list(_OURS)
@@ -132,14 +127,13 @@ _TAKEN_OUT = "[removed]"
 _SECRETS = re.compile(
     r"""(?ix)
       \b bearer \s+ \S+                                        # a credential as it was sent
-    | \b (?:sk|pk|rk|fg|xai|gsk|hf|nvapi|pplx|tgp|fw|csk|ak|key
-          |org|organization|proj|project|acct|account|user|ws|wrkspc)
-        [-_] [\w*.\u2022\u2026-]{3,}                           # keys, their fragments, ids of accounts
+    | \b (?:sk|pk|rk|fg|xai|gsk|hf|nvapi|pplx|tgp|fw|csk|ak) [-_] [\w*.\u2022\u2026-]{3,}  # keys, fragments
+    | \b (?:org|organization|proj|project|acct|account|user|key|ws|wrkspc) [-_] (?=[\w*.-]*[\d*]) [\w*.-]{3,}
     | \b AIza [\w*-]{6,}
     | \b [\w.+-]+ @ [\w-]+ (?:\.[\w-]+)+                       # an e-mail address
     | \b [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12} \b
     | [\w-]{0,64} \*{3,} [\w*-]{0,64}                          # whatever a provider has starred out itself
-    | \b (?=[\w-]*\d)(?=[\w-]*[a-z]) [\w-]{32,} \b             # long enough to be a key
+    | \b (?=[a-z]*\d)(?=\d*[a-z]) [a-z\d]{32,} \b                # long enough to be a key
     | (?<=\?) [\w.%-]+ = [^\s"']+                              # a URL's query
     """
 )

@@ -206,7 +206,8 @@ class ChatRequest:
 
     def named(self, name: str) -> str | None:
         """A member of `metadata` that is an id or a label."""
-        return clean_id(_member(self._read.metadata, name))
+        metadata = self._read.metadata
+        return None if metadata is None else clean_id(_member(metadata, name))
 
     @property
     def user(self) -> str | None:
@@ -218,11 +219,10 @@ class ChatRequest:
     def own_session(self) -> str | None:
         """The session as the client's own fields name it."""
         read = self._read
-        metadata: Any = read.metadata
         return (
             clean_id(read.prompt_cache_key)
-            or clean_id(_member(metadata, "session_id"))
-            or session_in_user_id(_member(metadata, "user_id"))
+            or self.named("session_id")
+            or session_in_user_id(_member(read.metadata, "user_id"))
             or clean_id(read.previous_response_id)
         )
 

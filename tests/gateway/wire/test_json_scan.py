@@ -86,7 +86,7 @@ def test_a_name_that_stands_twice_at_the_top_is_refused(name: str):
     spelt = '"' + "".join(f"\\u{ord(c):04x}" for c in name) + '"'
     for first, second in ((f'"{name}"', f'"{name}"'), (f'"{name}"', spelt), (spelt, spelt)):
         body = f'{{"model":"m","messages":[],{first}:null,"b":1,{second}:null}}'.encode()
-        with pytest.raises(GatewayError) as raised:
+        with pytest.raises(GatewayError, match="one object of the body") as raised:
             scan(body)
         assert (raised.value.code, raised.value.param) == ("duplicate_key", name)
 
