@@ -14,7 +14,18 @@ from gateway.errors import MAX_RETRY_AFTER_SECONDS, invalid_value
 Headers = Sequence[tuple[bytes, bytes]]
 
 TO_PROVIDER = frozenset(
-    {b"accept", b"openai-beta", b"traceparent", b"tracestate", b"idempotency-key", b"x-request-timeout-ms"}
+    {
+        b"accept",
+        b"openai-beta",
+        b"anthropic-beta",
+        b"anthropic-version",
+        b"idempotency-key",
+        b"traceparent",
+        b"tracestate",
+        b"http-referer",  # OpenRouter: which application asks
+        b"x-title",
+        b"x-grok-conv-id",  # xAI: keeps a conversation on one cache
+    }
 )
 """Headers of the client that the provider sees."""
 
