@@ -2,8 +2,8 @@
 
 Requests are added up as whole numbers in plain Python and become Prometheus samples when somebody asks, which
 is cheaper than a client object for every label and keeps money exact until then. All of it happens on the
-event loop, so nothing is locked. A label's value is always from a closed set (the configuration's names, our own
-words); whatever a client or a provider made up is counted as `other`.
+event loop, so nothing is locked. A label's value is always from a closed set (names of the configuration,
+words of our own); whatever a client or a provider made up is counted as `other`.
 """
 
 from bisect import bisect_left
@@ -316,6 +316,10 @@ class Metrics:
         self._count("faregate_refusals_total", (code if code in _CODES else OTHER,))
         if budget is not None:
             self._count("faregate_budget_rejections_total", (_of(budget, self._names.budgets),))
+
+    def protocol_refused(self, status: int, code: str) -> None:
+        """The listener itself answered for a fault in the framing or in the time it took."""
+        self.refused(code)
 
     def alert(self, deployment: str, cause: str) -> None:
         """A deployment needs its operator: its key is refused, its quota is gone."""

@@ -15,7 +15,7 @@ What a person on call should know:
 
 For the application a scope carries three hooks beside ASGI's own: it may set `on_left` (called when the
 client of this request is gone) and `on_drain` (called when the drain time is over), and may call `cut` (ends
-the answer by closing, with no end mark). `receive` gives the whole body at once.
+the answer by closing, with no end mark); an id that it sets as `request_id` is the one a failure is answered with. `receive` gives the whole body at once.
 """
 
 import asyncio
@@ -346,7 +346,7 @@ class Turn:
             return
         self.started, self._head, self._chunked, self._remaining = False, None, False, None
         self.keep_alive = False
-        request_id = self._wire.listener.ids.next()
+        request_id: str = self.scope.get("request_id") or self._wire.listener.ids.next()
         if error is None:
             error = errors.internal_error(request_id)
             log.error("answered 500 as %s", request_id)

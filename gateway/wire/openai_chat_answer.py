@@ -599,8 +599,8 @@ def _text_bytes(message: _Message) -> int:
                 size += _length(call.custom.name) + _length(call.custom.input)
     if message.function_call is not None:
         size += _length(message.function_call.name) + _length(message.function_call.arguments)
-    if isinstance(message.audio, dict):
-        size += _length(cast("dict[str, Any]", message.audio).get("transcript"))
+    if message.audio is not None:
+        size += _length(_dict(message.audio).get("transcript"))
     return size
 
 

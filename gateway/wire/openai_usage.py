@@ -81,8 +81,8 @@ class Counted:
     output: Mapping[str, int] | None
     cached_on_wire: OnWire = "none"
     reasoning_on_wire: OnWire = "none"
-    tools: Mapping[str, int] = field(default_factory=lambda: {})
-    extra: Mapping[str, int] = field(default_factory=lambda: {})
+    tools: Mapping[str, int] = field(default_factory=dict[str, int])
+    extra: Mapping[str, int] = field(default_factory=dict[str, int])
     flags: frozenset[str] = frozenset()
 
 
@@ -175,9 +175,9 @@ class UsageMerge:
             text = str(value)
         else:
             return
-        if len(key) <= _LONGEST_SCALAR and len(text) <= _LONGEST_SCALAR:
-            if key in self.scalars or len(self.scalars) < _MOST_SCALARS:
-                self.scalars[key] = text
+        is_short = len(key) <= _LONGEST_SCALAR and len(text) <= _LONGEST_SCALAR
+        if is_short and (key in self.scalars or len(self.scalars) < _MOST_SCALARS):
+            self.scalars[key] = text
 
     def provider_cost_usd(self, dialect: str) -> Decimal | None:
         """The provider's own figure in dollars; None: this dialect reports none, or this answer did not."""
@@ -234,9 +234,9 @@ class UsageMerge:
             if clamped:
                 flags.add("clamped")
 
-        if total is not None and given is not None and made is not None and dialect != "perplexity":
-            if "clamped" not in flags and total != input_total + sum(made.values()):
-                flags.add("totals_mismatch")
+        is_whole = total is not None and given is not None and made is not None and "clamped" not in flags
+        if is_whole and dialect != "perplexity" and total != input_total + sum(made.values()):
+            flags.add("totals_mismatch")
         return Counted(
             input=given,
             output=made,

@@ -1,0 +1,7 @@
+"""`python -m faregate`."""
+
+import sys
+
+from faregate.cli import main
+
+sys.exit(main())

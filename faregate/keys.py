@@ -1,0 +1,163 @@
+"""`faregate keys create|list|revoke`: the keys that applications ask with."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateway.config import Config
+
+_EXAMPLE = """\
+examples:
+  faregate keys create --team search --application receipts --tiers fast small
+  faregate keys list
+  faregate keys revoke key_1f2e3d4c5b6a
+
+A key is printed once and kept only as a keyed hash. A running gateway knows a new or revoked key within 2 seconds.
+"""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "keys",
+        help="create, list and revoke the keys of applications",
+        description="The keys that applications ask with: a team, and what it may reach.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+
+    create = verbs.add_parser("create", help="print a new key, once", description="Prints a new key, once.")
+    create.add_argument("--team", required=True, metavar="NAME", help="who pays")
+    create.add_argument(
+        "--application", metavar="NAME", help="what it is for; else requests may say so themselves"
+    )
+    create.add_argument(
+        "--tiers", nargs="+", metavar="TIER", help="what it may reach; default: what its team may"
+    )
+    create.add_argument("--regions", nargs="+", metavar="REGION", help="where its requests may be answered")
+    create.add_argument("--requests-per-minute", type=_positive, metavar="N")
+    create.add_argument("--tokens-per-minute", type=_positive, metavar="N")
+    create.set_defaults(run=run_create)
+
+    listing = verbs.add_parser("list", help="the keys, without their secrets")
+    listing.add_argument("--json", action="store_true", help="one JSON line a key")
+    listing.set_defaults(run=run_list)
+
+    revoke = verbs.add_parser("revoke", help="let a key open nothing any more")
+    revoke.add_argument("key_id", metavar="KEY_ID", help="the public id that `keys list` shows")
+    revoke.set_defaults(run=run_revoke)
+
+    for verb in (create, listing, revoke):
+        verb.add_argument(
+            "--config", metavar="FILE", default="faregate.toml", help="default: ./faregate.toml"
+        )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def run_create(args: argparse.Namespace) -> int:
+    """Print a new key on standard output, alone."""
+    config = _config(args.config)
+    if config is None:
+        return 1
+    unknown = sorted(set(args.tiers or ()) - set(config.policy.tiers))
+    if unknown:
+        known = ", ".join(config.policy.tiers)
+        print(
+            f"faregate keys: no tier {', '.join(unknown)} in {args.config}; it has {known}", file=sys.stderr
+        )
+        return 2
+    from gateway.app import open_ledger_of
+    from gateway.keys import create_key
+
+    with open_ledger_of(config) as ledger:
+        created = create_key(
+            ledger,
+            config.gateway.key_secret,
+            team=args.team,
+            application=args.application,
+            tiers=args.tiers,
+            regions=args.regions,
+            requests_per_minute=args.requests_per_minute,
+            tokens_per_minute=args.tokens_per_minute,
+        )
+    print(created.key)
+    print(f"{created.key_id}: a key of team {args.team}; it is shown only now", file=sys.stderr)
+    if args.team not in config.teams:
+        print(
+            f"note: {args.config} has no [teams.{args.team}], so no limits but the key's own", file=sys.stderr
+        )
+    return 0
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """One line a key."""
+    config = _config(args.config)
+    if config is None:
+        return 1
+    import json
+    from datetime import UTC, datetime
+
+    from gateway.app import open_ledger_of
+
+    with open_ledger_of(config) as ledger:
+        rows = ledger.list_keys()
+    for row in rows:
+        facts = {
+            "key_id": row.key_id,
+            "team": row.team,
+            "application": row.application,
+            "tiers": None if row.tiers is None else sorted(row.tiers),
+            "regions": None if row.regions is None else sorted(row.regions),
+            "requests_per_minute": row.requests_per_minute,
+            "tokens_per_minute": row.tokens_per_minute,
+            "created_at": datetime.fromtimestamp(row.created_at_ms / 1000, UTC).isoformat(timespec="seconds"),
+            "revoked": row.revoked_at_ms is not None,
+        }
+        if args.json:
+            print(json.dumps(facts))
+        else:
+            tiers = "any tier" if facts["tiers"] is None else ", ".join(sorted(row.tiers or ()))
+            state = "revoked" if facts["revoked"] else "open"
+            print(f"{row.key_id}  {row.team:<16} {row.application or '-':<16} {tiers:<24} {state}")
+    if not rows and not args.json:
+        print("no keys yet: `faregate keys create --team NAME` makes one")
+    return 0
+
+
+def run_revoke(args: argparse.Namespace) -> int:
+    """Revoke one key."""
+    config = _config(args.config)
+    if config is None:
+        return 1
+    import time
+
+    from gateway.app import open_ledger_of
+
+    with open_ledger_of(config) as ledger:
+        done = ledger.revoke_key(args.key_id, time.time_ns() // 1_000_000)
+    if not done:
+        print(f"faregate keys: no open key {args.key_id}; `faregate keys list` shows them", file=sys.stderr)
+        return 1
+    print(f"{args.key_id} opens nothing any more; running gateways know within 2 seconds")
+    return 0
+
+
+def _config(path: str) -> "Config | None":
+    import os
+
+    from gateway.config import ConfigProblems, load
+
+    try:
+        return load(path, os.environ)
+    except ConfigProblems as wrong:
+        for problem in wrong.problems:
+            print(problem, file=sys.stderr)
+        return None

@@ -1,0 +1,43 @@
+"""One line a request for a person at a terminal: what answered, what it used, what it cost, and why there."""
+
+from ledger.entry import Admitted, Closed
+from pricing.money import PICO_PER_USD
+
+
+def dollars(pico_usd: int) -> str:
+    """An amount for reading: six significant places, never rounded to nothing."""
+    amount = pico_usd / PICO_PER_USD
+    if pico_usd and abs(amount) < 0.01:
+        return f"${amount:.8f}".rstrip("0")
+    return f"${amount:,.4f}"
+
+
+def receipt(admitted: Admitted, closed: Closed) -> str:
+    """The line, without its end."""
+    if not closed.attempts:
+        return f"{closed.status}  {closed.error or closed.state}  {admitted.tier or admitted.model_asked}"
+    last = closed.attempts[-1]
+    written = last.cache_write_5m + last.cache_write_1h
+    uncached = last.input_uncached + last.input_audio + last.input_image
+    output = last.output_text + last.output_reasoning + last.output_audio + last.output_image
+    tokens = [f"{uncached:,} in"]
+    if last.input_cached:
+        tokens.append(f"{last.input_cached:,} cached")
+    if written:
+        tokens.append(f"{written:,} written")
+    tokens.append(f"{output:,} out")
+    if closed.cost_pico_usd is None:
+        cost = "unpriced"
+    else:
+        cost = dollars(closed.cost_pico_usd)
+        if any(attempt.state == "estimated" for attempt in closed.attempts):
+            cost = f"about {cost} (estimated)"
+    where = f"{admitted.tier or 'pinned'} -> {last.deployment}"
+    parts = [f"{closed.status}", where, " + ".join(tokens), cost, f'rule "{admitted.rule}"']
+    if closed.baseline_pico_usd is not None:
+        parts.append(f"{closed.baseline_deployment} would be {dollars(closed.baseline_pico_usd)}")
+    if len(closed.attempts) > 1:
+        parts.append(f"{len(closed.attempts)} attempts")
+    if closed.state != "answered":
+        parts.append(closed.error or closed.state)
+    return "  ".join(parts)

@@ -1,0 +1,340 @@
+"""Puts the process together from a Config: ledger, spool, keys, limits, connections, both applications; and runs it.
+
+Nothing else happens here: each part is made, handed to those that need it, and closed in the other order.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from gateway.attempts import RetryBudget
+from gateway.auth import KeyRing
+from gateway.config import Config, ConfigProblems, Problem, Provider, load, parse
+from gateway.errors import GatewayError
+from gateway.flow import DataApp
+from gateway.ids import RequestIds
+from gateway.journal import Journal
+from gateway.keys import LOOK_SECONDS, KeyWatch, create_key
+from gateway.limits import budget_specs, load_spent, team_limits
+from gateway.live import Live, Services, metric_names, open_upstreams
+from gateway.metrics import Metrics, Sources
+from gateway.recorder import Recorder
+from gateway.shared_state.limits import BudgetSpec
+from gateway.shared_state.memory import MemoryState
+from gateway.reload import Watch
+from gateway.serving import ServingHooks, ServingLimits, ServingSettings
+from gateway.serving import run as run_listeners
+from gateway.upstream import Upstream
+from gateway.upstream.build import upstream_for
+from gateway.upstream.settings import Settings
+from ledger.entry import Admitted, Closed
+from ledger.spool import Spool
+from ledger.store import Ledger, LedgerAway, LedgerTooNew, NotALedgerUrl, open_ledger
+from routers.health import Health
+
+
+VERSION = version("faregate")
+
+
+class StartFailed(Exception):
+    """The process cannot start; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What is known once both listeners take connections."""
+
+    config: Config
+    address: str  # of the data listener, "host:port"
+    admin_address: str
+    ledger: Ledger
+
+
+def _take_as_it_is(config: Config) -> Config:
+    return config
+
+
+def _nothing(started: Started) -> None:
+    """Nobody is to be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a first start and a demonstration differ from `faregate serve`."""
+
+    transform: Callable[[Config], Config] = _take_as_it_is  # applied to each version of the file
+    ledger_url: str | None = None  # instead of the file's
+    spool_dir: Path | None = None  # instead of the one in data_dir
+    mark: str | None = None  # written into the ledger: "simulated", "made-up"
+    simulated: bool = False
+    receipt: Callable[[Admitted, Closed], None] | None = None  # called on the loop when books close
+    log_fd: int | None = 1
+    listening: Callable[[Started], None] = _nothing
+    prepare: Callable[[Ledger, Config], None] | None = None  # before the listeners open
+
+
+def serve(path: str, environ: Mapping[str, str], options: Options | None = None) -> int:
+    """Run the gateway until a signal; gives the exit code.
+
+    Raises ConfigProblems for a file that is not good, StartFailed when something else is missing.
+    """
+    import uvloop
+
+    return uvloop.run(run_gateway(path, environ, options or Options()))
+
+
+def data_dir_of(config: Config) -> Path:
+    """The private folder of this process, made if it is not there, for its owner alone."""
+    folder = Path(config.gateway.data_dir)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise StartFailed(
+            f"cannot make {folder} (gateway.data_dir): {problem.strerror}; name a folder that can be written"
+        ) from problem
+    return folder
+
+
+def ledger_url_of(config: Config) -> str:
+    """The ledger's URL: the file's, else SQLite in the data folder."""
+    return config.gateway.ledger_url or f"sqlite:///{data_dir_of(config) / 'ledger.db'}"
+
+
+@contextmanager
+def open_ledger_of(config: Config, url: str | None = None) -> Iterator[Ledger]:
+    """The ledger of a configuration, for a command."""
+    ledger = open_ledger(url or ledger_url_of(config))
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def connect(provider: Provider) -> Upstream:
+    """Connections to a provider as the file describes it."""
+    return upstream_for(
+        Settings(
+            base_url=provider.base_url,
+            api_key=provider.api_key,
+            client=provider.client,
+            max_connections=provider.max_connections,
+            http2=provider.http2,
+            proxy=provider.proxy,
+            ca_file=provider.ca_file,
+        )
+    )
+
+
+async def run_gateway(path: str, environ: Mapping[str, str], options: Options) -> int:
+    """See `serve`."""
+    config = options.transform(load(path, environ))
+    folder = data_dir_of(config)
+    try:
+        ledger = open_ledger(options.ledger_url or ledger_url_of(config))
+    except (LedgerAway, LedgerTooNew, NotALedgerUrl) as problem:
+        raise StartFailed(f"cannot open the ledger: {problem}") from problem
+    if options.mark is not None:
+        ledger.set_fact("marked", options.mark)
+    ledger.save_config_version(config.digest, path=path, text=Path(path).read_text(encoding="utf-8"))
+    if options.prepare is not None:
+        options.prepare(ledger, config)
+    spool = Spool(options.spool_dir or folder / "spool")
+    recorder = Recorder(ledger, spool)
+    recorder.start()
+    process = Process(path, environ, config, ledger, recorder, options)
+    try:
+        return await process.run()
+    finally:
+        await process.close()
+        recorder.close()
+        ledger.close()
+
+
+class Process:
+    """The parts of one running gateway, and its small background tasks."""
+
+    def __init__(
+        self,
+        path: str,
+        environ: Mapping[str, str],
+        config: Config,
+        ledger: Ledger,
+        recorder: Recorder,
+        options: Options,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.path = path
+        self.environ = environ
+        self.ledger = ledger
+        self.options = options
+        self.recorder = recorder
+        self.journal = Journal(options.log_fd)
+        self.metrics = Metrics(
+            metric_names(config, VERSION),
+            Sources(
+                budgets_left=self._budgets_left,
+                ledger_lag_seconds=lambda: recorder.stats().lag_seconds,
+                ledger_write_failures=lambda: recorder.stats().write_failures,
+                degraded=lambda: {"ledger": recorder.stats().is_behind or self.ledger_away},
+            ),
+        )
+        self.ledger_away = False
+        self.state = MemoryState(budget_specs(config), team_limits(config), warned=self._budget_warned)
+        self.ring = KeyRing(config.gateway.key_secret)
+        self.key_watch = KeyWatch(
+            ledger,
+            self.ring,
+            cache_seconds=lambda: self.services.live.config.gateway.key_cache_seconds,
+            clock=loop.time,
+        )
+        self.services = Services(
+            live=Live(config, open_upstreams(config, None, connect)),
+            keys=self.ring,
+            state=self.state,
+            health=Health(),
+            recorder=recorder,
+            retries=RetryBudget(),
+            ids=RequestIds(),
+            random=Random(),  # noqa: S311 - spreads retries, guards nothing
+            metrics=self.metrics,
+            clock=loop.time,
+            closed=self._closed,
+            warn=self.journal.event,
+            simulated=options.simulated,
+            names_attempts=environ.get("FAREGATE_NAME_ATTEMPTS") == "1",
+        )
+        self.watch = Watch(path, environ, config, swap=self._swap, refused=self._refused)
+        self.tasks: list[asyncio.Task[None]] = []
+        self.is_ready = False
+
+    async def run(self) -> int:
+        """Serve until a signal."""
+        config = self.services.live.config
+        loop = asyncio.get_running_loop()
+        self.key_watch.look()
+        await self.load_limits()
+        settings = ServingSettings(
+            listen=config.gateway.listen,
+            admin_listen=config.gateway.admin_listen,
+            limits=ServingLimits(
+                max_body=config.gateway.max_body_bytes, max_connections=config.gateway.max_connections
+            ),
+            drain_seconds=config.gateway.drain_seconds,
+        )
+        hooks = ServingHooks(
+            listening=self._listening,
+            draining=self._draining,
+            reload=lambda: self.watch.look(loop.time()),
+            refused=self.metrics.protocol_refused,
+        )
+        self.tasks = [
+            loop.create_task(self.watch.run(loop.time)),
+            loop.create_task(self._watch_keys()),
+        ]
+        admin = build_admin(self._admin_services())
+        try:
+            return await run_listeners(DataApp(self.services), admin, settings, hooks)
+        except OSError as problem:
+            raise StartFailed(f"{problem}; is another gateway running here?") from problem
+
+    async def load_limits(self) -> None:
+        """What the ledger says of the budgets' present windows."""
+        specs = budget_specs(self.services.live.config)
+        await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
+
+    async def close(self) -> None:
+        """End the tasks and the connections."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for upstream in self.services.live.upstreams.values():
+            await upstream.close()
+        self.journal.close()
+
+    # ── what the parts tell each other ──
+
+    def _closed(self, admitted: Admitted, closed: Closed) -> None:
+        self.metrics.observe(admitted, closed)
+        self.journal.closed(admitted, closed)
+        if self.options.receipt is not None:
+            self.options.receipt(admitted, closed)
+
+    def _listening(self, data: str, admin: str) -> None:
+        self.is_ready = True
+        self.options.listening(
+            Started(config=self.services.live.config, address=data, admin_address=admin, ledger=self.ledger)
+        )
+
+    def _draining(self) -> None:
+        self.is_ready = False
+
+    def _swap(self, config: Config) -> None:
+        """A new version of the file comes into force, whole."""
+        config = self.options.transform(config)
+        services, old = self.services, self.services.live
+        upstreams = open_upstreams(config, old, connect)
+        services.live = Live(config, upstreams)
+        services.health.keep_only(frozenset(config.policy.deployments))
+        fresh = self.state.configure(budget_specs(config), team_limits(config))
+        specs = [spec for spec in budget_specs(config) if spec.name in fresh]
+        self.metrics.configure(metric_names(config, VERSION))
+        loop = asyncio.get_running_loop()
+        for name, upstream in old.upstreams.items():
+            if upstreams.get(name) is not upstream:  # its running answers may end first
+                loop.call_later(config.gateway.drain_seconds, lambda u=upstream: loop.create_task(u.close()))
+        self.tasks.append(loop.create_task(self._after_swap(config, specs)))
+        self.tasks = [task for task in self.tasks if not task.done()]
+        self.journal.event("config_taken", {"digest": config.digest})
+
+    async def _after_swap(self, config: Config, specs: list[BudgetSpec]) -> None:
+        """Keep the version, and tell budgets that begin anew what was spent; the ledger may be away."""
+        try:
+            text = await asyncio.to_thread(Path(self.path).read_text, encoding="utf-8")
+            await asyncio.to_thread(self.ledger.save_config_version, config.digest, path=self.path, text=text)
+            await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
+        except (LedgerAway, OSError) as problem:
+            self.journal.event("config_not_kept", {"digest": config.digest, "error": type(problem).__name__})
+
+    def _budget_warned(self, budget: str, share: float) -> None:
+        self.journal.event("budget_warning", {"budget": budget, "share": share})
+
+    def _budgets_left(self) -> Mapping[str, float]:
+        return {standing.spec.name: standing.left_share for standing in self.state.standings(time.time())}
+
+    def _refused(self, problems: tuple[Problem, ...]) -> None:
+        self.journal.event("config_refused", {"problems": [str(problem) for problem in problems]})
+
+    async def _watch_keys(self) -> None:
+        """Keep the key ring fresh; the ledger may be away for a while."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await asyncio.to_thread(self.key_watch.look)
+            except LedgerAway as problem:
+                self.key_watch.away()
+                if not self.ledger_away:
+                    self.journal.event("ledger_away", {"error": type(problem).__name__})
+                self.ledger_away = True
+            else:
+                self.ledger_away = False
+
+    # ── the admin listener ──
+
+    def _admin_services(self) -> Any:
+        live = lambda: self.services.live  # noqa: E731 - the version in force at the time of the call
+
+        def create(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+            made = create_key(self.ledger, live().config.gateway.key_secret, **facts)
+            return {"key": made.key, "key_id": made.key_id}
+
+        raise NotImplementedError(create, json, msgspec, os, GatewayError, ConfigProblems, parse)

