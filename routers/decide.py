@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, Protocol
 
+import msgspec
+
 from routers.conditions import first_of, why_not
 from routers.facts import Classification, RequestFacts
 from routers.policy import AUTO, Deployment, Fate, Policy, TierSpec, shared_order
@@ -69,9 +71,8 @@ class PassedOver:
     kind: Literal["off", "region", "accepts", "context"] = "accepts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Where a request goes."""
+class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where a request goes. A struct, since making one is part of every request."""
 
     rule: str  # its name; or `asked for by name`, `default`, `pinned`
     tier: str  # empty: pinned
@@ -224,7 +225,7 @@ def _pinned(
     if allowed_tiers is not None and not homes & (_both(limits.tiers, allowed_tiers) or frozenset()):
         message = f"a budget is spent; until it opens again only {_listed(sorted(allowed_tiers))} may be used"
         return Refused(code="budget_exceeded", message=message)
-    passed = _cannot(deployment, facts, limits.regions, None)
+    passed = _cannot(deployment, facts, _needs(facts), limits.regions, None)
     if passed is not None:
         if passed.kind == "region":
             message = f'this key may not use "{facts.model}": {passed.reason}'
@@ -264,29 +265,49 @@ def _plan(
     resting: list[str] = []
     passed_over: list[PassedOver] = []
     because: tuple[str, ...] = ()
+    deployments, regions, cap = policy.deployments, limits.regions, tier.max_output_tokens
+    needs = _needs(facts)
     for choice in tier.choices:
         shared = len(choice) > 1
-        for name in shared_order(tier.name, choice, facts.session):
-            if name in ready or name in resting:
-                continue
-            passed = _cannot(policy.deployments[name], facts, limits.regions, tier.max_output_tokens)
+        names = shared_order(tier.name, choice, facts.session) if shared else [name for name, _ in choice]
+        for name in names:
+            passed = _cannot(deployments[name], facts, needs, regions, cap)
             if passed is not None:
                 passed_over.append(passed)
-                continue
-            if health.is_open(name, at):
+            elif health.is_open(name, at):
                 resting.append(name)
-                continue
-            if shared and not ready:
-                because = (f'this session\'s share of tier "{tier.name}" is "{name}"',)
-            ready.append(name)
+            else:
+                if shared and not ready:
+                    because = (f'this session\'s share of tier "{tier.name}" is "{name}"',)
+                ready.append(name)
     if resting:
         resting.sort(key=lambda name: health.rests_for(name, at))
         because = (*because, f"resting after failures, so last: {_listed(resting)}")
     return _Plan(tier.name, (*ready, *resting), not ready, tuple(passed_over), because)
 
 
+def _needs(facts: RequestFacts) -> tuple[str, ...]:
+    """What a deployment must accept to take this request."""
+    needs: tuple[str, ...] = ()
+    if facts.has_images:
+        needs += ("images",)
+    if facts.has_audio:
+        needs += ("audio",)
+    if facts.has_tools:
+        needs += ("tools",)
+    if facts.json_schema:
+        needs += ("json_schema",)
+    if facts.reasoning_effort is not None and facts.reasoning_effort != "none":
+        needs += ("reasoning",)
+    return needs
+
+
 def _cannot(
-    deployment: Deployment, facts: RequestFacts, regions: frozenset[str] | None, cap: int | None
+    deployment: Deployment,
+    facts: RequestFacts,
+    needs: tuple[str, ...],
+    regions: frozenset[str] | None,
+    cap: int | None,
 ) -> PassedOver | None:
     """Why this deployment cannot or may not take the request; None: it can."""
     name = deployment.name
@@ -301,16 +322,9 @@ def _cannot(
         )
     accepts = deployment.accepts
     if accepts is not None:
-        if facts.has_images and "images" not in accepts:
-            return PassedOver(deployment=name, reason="it does not accept images")
-        if facts.has_tools and "tools" not in accepts:
-            return PassedOver(deployment=name, reason="it does not accept tools")
-        if facts.json_schema and "json_schema" not in accepts:
-            return PassedOver(deployment=name, reason="it does not accept json_schema")
-        if facts.has_audio and "audio" not in accepts:
-            return PassedOver(deployment=name, reason="it does not accept audio")
-        if facts.reasoning_effort not in (None, "none") and "reasoning" not in accepts:
-            return PassedOver(deployment=name, reason="it does not accept reasoning")
+        for need in needs:
+            if need not in accepts:
+                return PassedOver(deployment=name, reason=f"it does not accept {need}")
     asked = facts.max_output_tokens
     if cap is not None and (asked is None or asked > cap):
         asked = cap

@@ -155,9 +155,11 @@ def shared_order(tier: str, choice: Choice, session: str) -> list[str]:
     if len(choice) == 1:
         return [choice[0][0]]
     lots: list[tuple[float, str]] = []
-    seed = f"{tier}\0{session}\0"
+    seed = blake2b(f"{tier}\0{session}\0".encode("utf-8", "surrogatepass"), digest_size=7)
     for name, weight in choice:
-        draw = int.from_bytes(blake2b((seed + name).encode("utf-8", "surrogatepass"), digest_size=7).digest())
+        drawn = seed.copy()
+        drawn.update(name.encode())
+        draw = int.from_bytes(drawn.digest())
         lots.append((-log((draw + 0.5) / 2**56) / weight if weight else inf, name))
     lots.sort()
     return [name for _, name in lots]

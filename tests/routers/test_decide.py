@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from time import process_time
 
 import pytest
 
@@ -359,3 +360,24 @@ def test_every_rule_says_why_it_did_not_match() -> None:
         ("rest", True, (), "an earlier rule decided"),
     ]
     assert found.asked == '"auto": the rules decide'
+
+
+def many_rules(number: int) -> Policy:
+    rules = [
+        Rule(name=f"r{i}", when=(is_("application", f"app-{i}"), is_("team", f"team-{i % 7}")), tier="small")
+        for i in range(number)
+    ]
+    return policy(rules=rules)
+
+
+def test_a_thousand_rules_cost_what_ten_do() -> None:
+    few, many = many_rules(10), many_rules(1000)
+    asked = RequestFacts(model="auto", application="none of them", team="search")
+    best = {10: float("inf"), 1000: float("inf")}
+    for _ in range(7):
+        for house in (few, many):
+            start = process_time()
+            for _ in range(300):
+                ask(house, asked)
+            best[len(house.rules)] = min(best[len(house.rules)], process_time() - start)
+    assert best[1000] < 1.5 * best[10]  # a walk over the rules would be some fifty times as much
