@@ -24,7 +24,7 @@ from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
-from litestar.params import JSONBody, RawBody
+from litestar.params import FromPath, JSONBody, RawBody
 
 from gateway import errors
 from gateway.errors import GatewayError
@@ -181,7 +181,7 @@ def build_admin(services: AdminServices) -> Litestar:
         return await to_thread(services.create_key, data)
 
     @delete("/keys/{key_id:str}", summary="Revoke a key", status_code=200)
-    async def revoke_key(key_id: str) -> Revoked:
+    async def revoke_key(key_id: FromPath[str]) -> Revoked:
         if not await to_thread(services.revoke_key, key_id):
             raise GatewayError(
                 404,
