@@ -1,7 +1,8 @@
 """What the gateway hands to the ledger: `Admitted` when a request is let in, `Closed` when its books close.
 
 Both are values of numbers and short names; no prompt, answer or secret is in them. They travel through
-the spool as JSON, so every field is a plain type and every new field has a default.
+the spool as JSON, so every field is a plain type and every new field has a default. What has its default is
+left out there: a default, once released, never changes.
 Moments are milliseconds since 1970-01-01 UTC (`_at_ms`), durations `_ms`, money pico-dollars (`_pico_usd`).
 """
 
@@ -13,7 +14,7 @@ RequestState = Literal["answered", "failed", "cancelled"]
 AttemptState = Literal["settled", "estimated", "unbilled"]
 
 
-class Admitted(msgspec.Struct, frozen=True, kw_only=True, array_like=False, gc=False):
+class Admitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A request that was let in: who, what (no text), and what was decided."""
 
     id: str  # unique over all processes and starts
@@ -57,7 +58,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, array_like=False, gc=F
     interrupted_pico_usd: int | None = None  # None: unpriced
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One upstream call, as it ended."""
 
     n: int  # 1 for the first of a request
@@ -101,7 +102,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     duration_ms: int = 0
 
 
-class Closed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Closed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The end of a request: what the client got, and every attempt that was made for it."""
 
     id: str
