@@ -151,12 +151,11 @@ def run_revoke(args: argparse.Namespace) -> int:
 
 
 def _config(path: str) -> "Config | None":
-    import os
-
+    from faregate.secrets_file import environment
     from gateway.config import ConfigProblems, load
 
     try:
-        return load(path, os.environ)
+        return load(path, environment(path))
     except ConfigProblems as wrong:
         for problem in wrong.problems:
             print(problem, file=sys.stderr)

@@ -258,7 +258,7 @@ class Dashboard:
                 )
                 return
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - forks at once and waits for nothing
+            self._process = subprocess.Popen(  # noqa: ASYNC220, S603 - our own command; forks and waits for nothing
                 [
                     sys.executable,
                     "-m",

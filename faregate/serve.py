@@ -30,13 +30,12 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal."""
-    import os
-
+    from faregate.secrets_file import environment
     from gateway.app import StartFailed, serve
     from gateway.config import ConfigProblems
 
     try:
-        return serve(args.config, os.environ)
+        return serve(args.config, environment(args.config))
     except ConfigProblems as wrong:
         for problem in wrong.problems:
             print(problem, file=sys.stderr)

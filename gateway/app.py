@@ -4,36 +4,33 @@ Nothing else happens here: each part is made, handed to those that need it, and 
 """
 
 import asyncio
-import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import cast
 
-import msgspec
-
+from gateway.admin import build_admin
 from gateway.attempts import RetryBudget
 from gateway.auth import KeyRing
-from gateway.config import Config, ConfigProblems, Problem, Provider, load, parse
-from gateway.errors import GatewayError
+from gateway.config import Config, Problem, Provider, load
 from gateway.flow import DataApp
 from gateway.ids import RequestIds
 from gateway.journal import Journal
-from gateway.keys import LOOK_SECONDS, KeyWatch, create_key
+from gateway.keys import LOOK_SECONDS, KeyWatch
 from gateway.limits import budget_specs, load_spent, team_limits
 from gateway.live import Live, Services, metric_names, open_upstreams
 from gateway.metrics import Metrics, Sources
+from gateway.operating import operating
 from gateway.recorder import Recorder
+from gateway.reload import Watch
+from gateway.serving import App, ServingHooks, ServingLimits, ServingSettings
+from gateway.serving import run as run_listeners
 from gateway.shared_state.limits import BudgetSpec
 from gateway.shared_state.memory import MemoryState
-from gateway.reload import Watch
-from gateway.serving import ServingHooks, ServingLimits, ServingSettings
-from gateway.serving import run as run_listeners
 from gateway.upstream import Upstream
 from gateway.upstream.build import upstream_for
 from gateway.upstream.settings import Settings
@@ -41,7 +38,6 @@ from ledger.entry import Admitted, Closed
 from ledger.spool import Spool
 from ledger.store import Ledger, LedgerAway, LedgerTooNew, NotALedgerUrl, open_ledger
 from routers.health import Health
-
 
 VERSION = version("faregate")
 
@@ -111,7 +107,7 @@ def ledger_url_of(config: Config) -> str:
 
 
 @contextmanager
-def open_ledger_of(config: Config, url: str | None = None) -> Iterator[Ledger]:
+def open_ledger_of(config: Config, url: str | None = None) -> Generator[Ledger]:
     """The ledger of a configuration, for a command."""
     ledger = open_ledger(url or ledger_url_of(config))
     try:
@@ -138,6 +134,7 @@ def connect(provider: Provider) -> Upstream:
 async def run_gateway(path: str, environ: Mapping[str, str], options: Options) -> int:
     """See `serve`."""
     config = options.transform(load(path, environ))
+    text = Path(path).read_text(encoding="utf-8")  # noqa: ASYNC240 - nothing is served yet
     folder = data_dir_of(config)
     try:
         ledger = open_ledger(options.ledger_url or ledger_url_of(config))
@@ -145,7 +142,7 @@ async def run_gateway(path: str, environ: Mapping[str, str], options: Options) -
         raise StartFailed(f"cannot open the ledger: {problem}") from problem
     if options.mark is not None:
         ledger.set_fact("marked", options.mark)
-    ledger.save_config_version(config.digest, path=path, text=Path(path).read_text(encoding="utf-8"))
+    ledger.save_config_version(config.digest, path=path, text=text)
     if options.prepare is not None:
         options.prepare(ledger, config)
     spool = Spool(options.spool_dir or folder / "spool")
@@ -205,7 +202,7 @@ class Process:
             recorder=recorder,
             retries=RetryBudget(),
             ids=RequestIds(),
-            random=Random(),  # noqa: S311 - spreads retries, guards nothing
+            random=Random(),
             metrics=self.metrics,
             clock=loop.time,
             closed=self._closed,
@@ -241,9 +238,18 @@ class Process:
             loop.create_task(self.watch.run(loop.time)),
             loop.create_task(self._watch_keys()),
         ]
-        admin = build_admin(self._admin_services())
+        admin = build_admin(
+            operating(
+                self.services,
+                self.ledger,
+                self.watch,
+                environ=self.environ,
+                version=VERSION,
+                not_ready=self._not_ready,
+            )
+        )
         try:
-            return await run_listeners(DataApp(self.services), admin, settings, hooks)
+            return await run_listeners(DataApp(self.services), cast("App", admin), settings, hooks)
         except OSError as problem:
             raise StartFailed(f"{problem}; is another gateway running here?") from problem
 
@@ -328,13 +334,11 @@ class Process:
             else:
                 self.ledger_away = False
 
-    # ── the admin listener ──
-
-    def _admin_services(self) -> Any:
-        live = lambda: self.services.live  # noqa: E731 - the version in force at the time of the call
-
-        def create(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-            made = create_key(self.ledger, live().config.gateway.key_secret, **facts)
-            return {"key": made.key, "key_id": made.key_id}
-
-        raise NotImplementedError(create, json, msgspec, os, GatewayError, ConfigProblems, parse)
+    def _not_ready(self) -> Sequence[str]:
+        """Why no requests should be sent here, in single words; empty: they may."""
+        why: list[str] = []
+        if not self.is_ready:
+            why.append("draining")
+        if not self.recorder.can_accept():
+            why.append("disk")
+        return why

@@ -28,6 +28,7 @@ def create_key(
     regions: Iterable[str] | None = None,
     requests_per_minute: int | None = None,
     tokens_per_minute: int | None = None,
+    expires_at_ms: int | None = None,
 ) -> Created:
     """Make a key and write down its keyed hash."""
     key = new_key()
@@ -41,6 +42,7 @@ def create_key(
         regions=regions,
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
+        expires_at_ms=expires_at_ms,
     )
     return Created(key=key, key_id=key_id)
 
@@ -56,6 +58,7 @@ def keep_key(
     regions: Iterable[str] | None = None,
     requests_per_minute: int | None = None,
     tokens_per_minute: int | None = None,
+    expires_at_ms: int | None = None,
 ) -> str:
     """Write down the keyed hash of a key that exists; gives its public id."""
     key_id = new_key_id()
@@ -70,6 +73,7 @@ def keep_key(
             requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute,
             created_at_ms=time.time_ns() // 1_000_000,
+            expires_at_ms=expires_at_ms,
         )
     )
     return key_id

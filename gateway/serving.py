@@ -15,7 +15,8 @@ What a person on call should know:
 
 For the application a scope carries three hooks beside ASGI's own: it may set `on_left` (called when the
 client of this request is gone) and `on_drain` (called when the drain time is over), and may call `cut` (ends
-the answer by closing, with no end mark); an id that it sets as `request_id` is the one a failure is answered with. `receive` gives the whole body at once.
+the answer by closing, with no end mark); an id that it sets as `request_id` is the one that a failure is
+answered with. `receive` gives the whole body at once.
 """
 
 import asyncio
