@@ -6,19 +6,19 @@ from importlib import import_module
 
 from faregate import __version__
 
-COMMANDS = (
-    "run",
-    "demo",
-    "serve",
-    "check",
-    "explain",
-    "keys",
-    "ledger_commands",
-    "meter",
-    "dashboard",
-    "health",
-)
-"""Modules of this package; each has `register(subparsers)`, and what it registers sets `run`."""
+COMMANDS = {
+    "run": "run",
+    "demo": "demo",
+    "serve": "serve",
+    "check": "check",
+    "explain": "explain",
+    "keys": "keys",
+    "ledger": "ledger_commands",
+    "meter": "meter",
+    "dashboard": "dashboard",
+    "health": "health",
+}
+"""Command -> module of this package; each has `register(subparsers)`, and what it registers sets `run`."""
 
 _EPILOG = """\
 examples:
@@ -31,8 +31,8 @@ exit codes: 0 clean, 1 findings, 2 wrong use
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The whole command line, or as much of it as one command needs."""
     top = argparse.ArgumentParser(
         prog="faregate",
         description="A cost and routing gateway for LLM APIs: change the base URL, see what each answer cost.",
@@ -41,14 +41,17 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"faregate {__version__}")
     subparsers = top.add_subparsers(metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        import_module(f"faregate.{name}").register(subparsers)
+    for name, module in COMMANDS.items():
+        if only in (None, name):
+            import_module(f"faregate.{module}").register(subparsers)
     return top
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command and give its exit code."""
-    args = parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    first = argv[0] if argv else None
+    args = parser(first if first in COMMANDS else None).parse_args(argv)
     try:
         return args.run(args)
     except KeyboardInterrupt:
