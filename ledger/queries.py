@@ -11,7 +11,7 @@ deployments and not with the requests. Only `find_requests` and `request_by_id` 
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
@@ -411,7 +411,10 @@ def _sums_of(row: Mapping[str, Any]) -> Sums:
 
 
 def _usage_of(rows: Sequence[Mapping[str, Any]]) -> Usage:
-    return Usage(**{name: sum(int(row[name]) for row in rows) for name in BUCKETS})
+    """The tokens of several rows together, without tools: their units are not tokens."""
+    counts: dict[str, Any] = {name: sum(int(row[name]) for row in rows) for name in BUCKETS}
+    # Plain maps: what `Usage` takes by default cannot be pickled, and so not be cached.
+    return Usage(**counts, tools={}, extra={})
 
 
 def _conditions(wanted: RequestFilter) -> list[ColumnElement[bool]]:
@@ -476,11 +479,7 @@ def _attempt_of(row: Mapping[str, Any]) -> AttemptSeen:
         status=row["status"],
         state=row["state"],
         failure=row["failure"],
-        usage=Usage(
-            **{name: row[name] for name in BUCKETS},
-            tools=json.loads(row["tools"]),
-            extra=json.loads(row["extra"]),
-        ),
+        usage=replace(_usage_of([row]), tools=json.loads(row["tools"]), extra=json.loads(row["extra"])),
         usage_source=row["usage_source"],
         service_tier=row["service_tier"],
         price_id=row["price_id"],
