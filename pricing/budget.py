@@ -76,8 +76,8 @@ def _possible(row: Row, input_tokens: int, service_tier: str | None) -> list[Rat
 
 def _dearest(rates: Rates, buckets: tuple[int, ...], has_audio: bool) -> int | None:
     per_bucket = [
-        rate
+        rates.per_bucket[index]
         for index in buckets
-        if (rate := rates.per_bucket[index]) is not None and (has_audio or RATE_NAMES[index] not in _AUDIO)
+        if index not in rates.lacking and (has_audio or RATE_NAMES[index] not in _AUDIO)
     ]
     return max(per_bucket, default=None)

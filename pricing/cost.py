@@ -12,10 +12,12 @@ left over by largest remainder; if ours are all zero, the provider's figure is a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
+
+import msgspec
 
 from pricing.money import PICO_PER_USD, PicoUsd
 from pricing.rates import Rates
@@ -30,8 +32,7 @@ _UNPRICED = frozenset({"unpriced"})
 _NOTHING = PicoUsd(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Dollars of one answer, by class; the classes add up to the total."""
 
     total: PicoUsd | None  # None: unpriced
@@ -48,14 +49,12 @@ class Cost:
     provider_cost_usd: Decimal | None = None  # the provider's own figure, booked or not
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sum:
+class _Sum(NamedTuple):
     """A cost before it is rounded: each part is so many `unit`ths of a pico-dollar."""
 
     parts: tuple[int, int, int, int, int]
     unit: int
     flags: frozenset[str]
-    has_rates: bool = True  # False: tokens were used for which the sheet has no rate at all
 
 
 def cost_of(
@@ -101,7 +100,7 @@ def cost_of(
             provider_cost_usd=reading.provider_cost_usd,
         )
     exact = _sum_of(usage, rates, row, inference_geo=reading.inference_geo, fee_keys=reading.fee_keys)
-    if not exact.has_rates:
+    if exact is None:
         return Cost(total=None, flags=_UNPRICED, provider_cost_usd=reading.provider_cost_usd)
     total, parts, flags = _booked(exact, reading.provider_cost_usd, prefer=row.provider_cost == "prefer")
     return Cost(
@@ -122,21 +121,21 @@ def cost_of(
 
 def _sum_of(
     usage: Usage, rates: Rates, row: Row, *, inference_geo: str | None, fee_keys: Mapping[str, str]
-) -> _Sum:
+) -> _Sum | None:
+    """None: tokens were used for which the sheet has no rate at all."""
     per_bucket = rates.per_bucket
     flags = _NO_FLAGS
     if not rates.is_complete:
         used = [index for index, bucket in enumerate(BUCKETS) if getattr(usage, bucket)]
-        if any(per_bucket[index] is None for index in used):
-            return _Sum(parts=(0, 0, 0, 0, 0), unit=1, flags=flags, has_rates=False)
+        if not rates.lacking.isdisjoint(used):
+            return None
         flags = frozenset(flag for index in used if (flag := rates.flags[index]) is not None)
-        per_bucket = tuple(rate or 0 for rate in per_bucket)
     plain, cached, write_5m, write_1h, audio, audio_cached, image, text, thought, spoken, drawn = per_bucket
-    uncached = usage.input_uncached * plain + usage.input_audio * audio + usage.input_image * image  # type: ignore[operator]
-    from_cache = usage.input_cached * cached + usage.input_audio_cached * audio_cached  # type: ignore[operator]
-    written = usage.cache_write_5m * write_5m + usage.cache_write_1h * write_1h  # type: ignore[operator]
+    uncached = usage.input_uncached * plain + usage.input_audio * audio + usage.input_image * image
+    from_cache = usage.input_cached * cached + usage.input_audio_cached * audio_cached
+    written = usage.cache_write_5m * write_5m + usage.cache_write_1h * write_1h
     output = (
-        usage.output_text * text  # type: ignore[operator]
+        usage.output_text * text
         + usage.output_reasoning * thought
         + usage.output_audio * spoken
         + usage.output_image * drawn

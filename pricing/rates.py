@@ -39,7 +39,8 @@ class Rates:
     """
 
     named: Mapping[str, int]  # what the sheet names
-    per_bucket: tuple[int | None, ...]  # in the order of BUCKETS, fallbacks filled in; None: no rate at all
+    per_bucket: tuple[int, ...]  # in the order of BUCKETS, fallbacks filled in; 0 for those in `lacking`
+    lacking: frozenset[int]  # places in BUCKETS that have no rate at all
     flags: tuple[str | None, ...]  # in the order of BUCKETS: the flag to raise if such tokens were used
     extra: Mapping[str, int]  # one provider's further counts
     scale: int
@@ -49,22 +50,26 @@ class Rates:
     @classmethod
     def of(cls, named: Mapping[str, int], *, extra: Mapping[str, int], scale: int, rate_set: str) -> "Rates":
         """Fill in what the sheet does not name."""
-        per_bucket: list[int | None] = []
+        per_bucket: list[int] = []
+        lacking: set[int] = set()
         flags: list[str | None] = []
-        for name in RATE_NAMES:
+        for index, name in enumerate(RATE_NAMES):
             rate, flag = named.get(name), None
             if rate is None:
                 rate = next((named[other] for other in _FALLS_TO.get(name, ()) if other in named), None)
                 if rate is not None and name not in _SILENT:
                     flag = f"rate_fallback:{name}"
-            per_bucket.append(rate)
+            if rate is None:
+                lacking.add(index)
+            per_bucket.append(rate or 0)
             flags.append(flag)
         return cls(
             named=MappingProxyType(dict(named)),
             per_bucket=tuple(per_bucket),
+            lacking=frozenset(lacking),
             flags=tuple(flags),
             extra=MappingProxyType(dict(extra)),
             scale=scale,
             rate_set=rate_set,
-            is_complete=None not in per_bucket and not any(flags),
+            is_complete=not lacking and not any(flags),
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, cast
@@ -144,7 +145,7 @@ class Row:
     provider_cost: ProviderCost | None
     # as many entries as the row has combinations of blocks
     _rates: dict[tuple[int, bool, str | None, bool], Rates] = field(
-        default_factory=lambda: {}, repr=False, compare=False
+        default_factory=dict[tuple[int, bool, str | None, bool], Rates], repr=False, compare=False
     )
 
     def rates_for(
@@ -306,6 +307,7 @@ class PriceBook:
         return frozenset(self._names)
 
 
+@lru_cache(maxsize=1024)
 def undated(name: str) -> str:
     """A model name without `-YYYYMMDD`, `@YYYYMMDD` or `-YYYY-MM-DD` at its end."""
     if not name[-1:].isdigit():

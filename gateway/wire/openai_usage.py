@@ -11,7 +11,9 @@ from decimal import Context, Decimal, localcontext
 from types import MappingProxyType
 from typing import Any, cast
 
-from pricing.usage import OnWire
+from pricing.usage import OnWire, Usage
+
+_PLAIN = frozenset({"prompt", "completion", "total", "cached", "written", "reasoning"})
 
 MAX_COUNT = 10**10
 """A larger number is no count of tokens: no model reads so much, and its cost would pass 64 bits."""
@@ -94,7 +96,7 @@ class UsageMerge:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.flags: set[str] = set()
-        self.scalars: dict[str, str] = {}  # plain fields of the usage object, as text
+        self.scalars: dict[str, str] = {}  # fields of the usage object that are words, not counts
         self._costs: dict[str, Decimal] = {}
         self._is_byok = False
 
@@ -105,17 +107,22 @@ class UsageMerge:
         for key, value in usage.items():
             name = _TOP.get(key)
             if name is not None:
-                if self._count(name, value) and name in ("prompt", "completion"):
+                if type(value) is int and 0 <= value <= MAX_COUNT:
+                    if value >= counts.get(name, 0):
+                        counts[name] = value
+                elif not self._count(name, value):
+                    continue
+                if name == "prompt" or name == "completion":
                     has_main = True
-            elif isinstance(value, dict):
+            elif type(value) is dict:
                 self._nested(key, cast("Mapping[str, Any]", value))
-                continue
             elif key == "cost" or key == "cost_in_usd_ticks":
                 self._cost(key, value)
-            elif key == "is_byok":
-                self._is_byok = self._is_byok or value is True
-            if isinstance(value, str | int):
+            elif isinstance(value, str):
                 self._scalar(key, value)
+            elif isinstance(value, bool):
+                self._is_byok = self._is_byok or (value and key == "is_byok")
+                self._scalar(key, "true" if value else "false")
         if "written_5m" in counts or "written_1h" in counts:
             split = counts.get("written_5m", 0) + counts.get("written_1h", 0)
             counts["written"] = max(counts.get("written", 0), split)
@@ -127,7 +134,12 @@ class UsageMerge:
             for inner, value in table.items():
                 name = names.get(inner)
                 if name is not None:
-                    self._count(name, value)
+                    if type(value) is int and 0 <= value <= MAX_COUNT:
+                        # A zero says nothing here, but that reasoning is not to be looked for elsewhere.
+                        if value > self.counts.get(name, -1 if name == "reasoning" else 0):
+                            self.counts[name] = value
+                    else:
+                        self._count(name, value)
                 elif isinstance(value, dict) and inner in ("cached_tokens_details", "cache_creation"):
                     self._nested(inner, cast("Mapping[str, Any]", value))
         elif key == "cost":
@@ -166,15 +178,7 @@ class UsageMerge:
             amount = Decimal(value)
             self._costs[name] = max(amount, self._costs.get(name, amount))
 
-    def _scalar(self, key: str, value: str | int) -> None:
-        if isinstance(value, str):
-            text = value
-        elif isinstance(value, bool):
-            text = "true" if value else "false"
-        elif abs(value) <= MAX_COUNT:
-            text = str(value)
-        else:
-            return
+    def _scalar(self, key: str, text: str) -> None:
         is_short = len(key) <= _LONGEST_SCALAR and len(text) <= _LONGEST_SCALAR
         if is_short and (key in self.scalars or len(self.scalars) < _MOST_SCALARS):
             self.scalars[key] = text
@@ -192,6 +196,30 @@ class UsageMerge:
                 ticks = costs.get("cost_in_usd_ticks")
                 return None if ticks is None else ticks / _TICKS_PER_USD
         return costs.get("total_cost") if dialect == "perplexity" else None
+
+    def plainly(self, dialect: str) -> tuple[Usage, OnWire, OnWire] | None:
+        """What `counted` says, quickly, of an answer that has nothing unusual; None: look more closely.
+
+        The usage, then where cached and where reasoning tokens were on the wire. Plain is: both counts and their
+        total, which is their sum, with no other parts than cached, written and reasoning tokens that fit.
+        """
+        counts = self.counts
+        if self.flags or not counts.keys() <= _PLAIN or dialect == "perplexity":
+            return None
+        get = counts.get
+        prompt, completion = get("prompt", -1), get("completion", -1)
+        cached, written, thought = get("cached", 0), get("written", 0), get("reasoning", 0)
+        uncached, text = prompt - cached - written, completion - thought
+        if uncached < 0 or text < 0 or get("total") != prompt + completion or completion < 0:
+            return None
+        usage = Usage(
+            input_uncached=uncached,
+            input_cached=cached,
+            cache_write_5m=written,
+            output_text=text,
+            output_reasoning=thought,
+        )
+        return usage, "inside" if cached or written else "none", "inside" if thought else "none"
 
     def counted(self, dialect: str) -> Counted:
         """The merged counts in disjoint buckets."""
@@ -234,8 +262,14 @@ class UsageMerge:
             if clamped:
                 flags.add("clamped")
 
-        is_whole = total is not None and given is not None and made is not None and "clamped" not in flags
-        if is_whole and dialect != "perplexity" and total != input_total + sum(made.values()):
+        output_total = None if made is None else sum(made.values())
+        is_checked = total is not None and dialect != "perplexity" and "clamped" not in flags
+        if (
+            is_checked
+            and prompt is not None
+            and output_total is not None
+            and total != input_total + output_total
+        ):
             flags.add("totals_mismatch")
         return Counted(
             input=given,
