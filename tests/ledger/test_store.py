@@ -396,7 +396,7 @@ def _costs(draw: st.DrawFn) -> dict[str, int | None]:
     return {"cost_pico_usd": None, "cost_input_uncached_pico_usd": 0, "cost_output_pico_usd": 0}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(st.lists(any_books(), max_size=8), max_size=6), again=st.randoms(use_true_random=False)
 )
