@@ -136,6 +136,16 @@ def test_a_text_that_ends_in_an_escape_hides_nothing():
     assert raised.value.param == "a"
 
 
+def test_however_a_body_is_cut_the_same_names_are_the_same():
+    doubled = rb'{"metadata":{"x\"":1,"\\q":"\\","\\s\"":"\"","\u005cq":2}}'
+    single = rb'{"metadata":{"x\"":1,"\\q":"\\","\\s\"":"\"","\"q":2,"\\\"":3,"\\\\":4,"\\s":5}}'
+    for window in range(1, len(single) + 1):
+        with pytest.raises(GatewayError) as raised:
+            scan(doubled, window=window)
+        assert raised.value.param == "\\q"
+        assert list(scan(single, window=window).members) == ["metadata"]
+
+
 def test_lists_inside_messages_are_seen_and_others_are_not():
     assert scan(b'{"messages":[{"content":[{}]}]}').lists_in_messages
     assert not scan(b'{"messages":[{"content":"[]"}],"tools":[{"a":[]}]}').lists_in_messages
