@@ -381,3 +381,10 @@ def test_a_thousand_rules_cost_what_ten_do() -> None:
                 ask(house, asked)
             best[len(house.rules)] = min(best[len(house.rules)], process_time() - start)
     assert best[1000] < 1.5 * best[10]  # a walk over the rules would be some fifty times as much
+
+
+def test_after_a_tier_that_cannot_the_next_matching_rule_of_another_tier_decides() -> None:
+    again = Rule(name="again", when=(), tier="fast")
+    rest = Rule(name="rest", when=(), tier="standard")
+    found = ask(policy(rules=[FAST_CHAT, again, rest]), RequestFacts(model="auto", has_images=True))
+    assert planned(found) == ("rest", "standard", ("terra",))
