@@ -141,7 +141,7 @@ def table(attempts: Any) -> list[str]:
     from pricing.money import usd_text
     from pricing.usage import INPUT_BUCKETS, OUTPUT_BUCKETS
 
-    rows = [_COLUMNS]
+    rows: list[tuple[str, ...]] = [_COLUMNS]
     for attempt in attempts:
         began = datetime.fromtimestamp(attempt["started_at_ms"] / 1000, UTC)
         cost = attempt["cost_pico_usd"]

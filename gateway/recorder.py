@@ -40,7 +40,6 @@ _LONGEST_RECORD = 256 * 1024
 _LONGEST_TEXT = 512
 _MOST_PARTS = 64
 _TRY_DISK_SECONDS = 1.0
-_ADOPT_SECONDS = 10.0
 _LEAST_PAUSE, _MOST_PAUSE = 0.1, 5.0
 
 
@@ -87,6 +86,7 @@ class Recorder:
         queue_limit: int = 10_000,
         batch: int = 500,
         pause_seconds: float = 0.05,
+        adopt_seconds: float = 10.0,
         random: Random | None = None,
     ) -> None:
         self._ledger = ledger
@@ -94,6 +94,7 @@ class Recorder:
         self._queue_limit = queue_limit
         self._batch_size = batch
         self._pause_seconds = pause_seconds
+        self._adopt_seconds = adopt_seconds
         self._random = random or Random()  # spreads pauses
         self._open: dict[str, Admitted] = {}
         self._queue: deque[_Waiting] = deque()
@@ -296,7 +297,7 @@ class Recorder:
         if time.monotonic() >= self._adopt_at:
             self._taken += recover(self._ledger, self._spool.root, now_ms=time.time_ns() // 1_000_000)
             self._recovered.set()
-            self._adopt_at = time.monotonic() + _ADOPT_SECONDS
+            self._adopt_at = time.monotonic() + self._adopt_seconds
         if not self._batch:
             self._fill_batch()
         count = len(self._batch)

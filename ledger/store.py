@@ -404,8 +404,10 @@ class Ledger:
         asked = asked.order_by(ATTEMPT.c.started_at_ms, ATTEMPT.c.request_id, ATTEMPT.c.n)
         if limit is not None:
             asked = asked.limit(limit)
-        with self.reading() as connection:
-            rows = connection.execution_options(yield_per=1000).execute(asked)
+        with (
+            self.reading() as connection,
+            connection.execution_options(yield_per=1000).execute(asked) as rows,
+        ):
             for row in rows.mappings():
                 values = dict(row)
                 for name in ("tools", "extra", "flags"):

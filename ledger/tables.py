@@ -280,24 +280,32 @@ class _Sums(SQLModel):
     baseline_rest_pico_usd: int = _big()
 
 
-class HourTotalRow(_Sums, table=True):
-    """Sums over the requests admitted in one hour."""
+# They are bases so that they come first: with a key behind other columns in a table without row ids SQLite 3.40
+# reports NULLs that are not there (PRAGMA integrity_check).
 
-    __tablename__ = "hour_total"  # pyright: ignore[reportAssignmentType]
-    __table_args__ = (PrimaryKeyConstraint("hour", *TOTAL_KEYS), {"sqlite_with_rowid": False})
 
+class _Hour(SQLModel):
     hour: int = _big(
         primary_key=True, sa_column_kwargs={"autoincrement": False}
     )  # admitted_at_ms // 3,600,000
 
 
-class DayTotalRow(_Sums, table=True):
+class HourTotalRow(_Sums, _Hour, table=True):
+    """Sums over the requests admitted in one hour."""
+
+    __tablename__ = "hour_total"  # pyright: ignore[reportAssignmentType]
+    __table_args__ = (PrimaryKeyConstraint("hour", *TOTAL_KEYS), {"sqlite_with_rowid": False})
+
+
+class _Day(SQLModel):
+    day: int = _big(primary_key=True, sa_column_kwargs={"autoincrement": False})  # days since 1970-01-01
+
+
+class DayTotalRow(_Sums, _Day, table=True):
     """Sums over the requests admitted in one UTC day."""
 
     __tablename__ = "day_total"  # pyright: ignore[reportAssignmentType]
     __table_args__ = (PrimaryKeyConstraint("day", *TOTAL_KEYS), {"sqlite_with_rowid": False})
-
-    day: int = _big(primary_key=True, sa_column_kwargs={"autoincrement": False})  # days since 1970-01-01
 
 
 class SpoolMarkRow(SQLModel, table=True):

@@ -68,6 +68,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "day_total",
+        sa.Column("day", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("team", sa.Text(), nullable=False),
         sa.Column("application", sa.Text(), nullable=False),
         sa.Column("tier", sa.Text(), nullable=False),
@@ -110,12 +111,12 @@ def upgrade() -> None:
         sa.Column("compared_cost_rest_pico_usd", sa.BigInteger(), nullable=False),
         sa.Column("baseline_whole_usd", sa.BigInteger(), nullable=False),
         sa.Column("baseline_rest_pico_usd", sa.BigInteger(), nullable=False),
-        sa.Column("day", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.PrimaryKeyConstraint("day", "team", "application", "tier", "deployment", "provider", "model"),
         sqlite_with_rowid=False,
     )
     op.create_table(
         "hour_total",
+        sa.Column("hour", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("team", sa.Text(), nullable=False),
         sa.Column("application", sa.Text(), nullable=False),
         sa.Column("tier", sa.Text(), nullable=False),
@@ -158,7 +159,6 @@ def upgrade() -> None:
         sa.Column("compared_cost_rest_pico_usd", sa.BigInteger(), nullable=False),
         sa.Column("baseline_whole_usd", sa.BigInteger(), nullable=False),
         sa.Column("baseline_rest_pico_usd", sa.BigInteger(), nullable=False),
-        sa.Column("hour", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.PrimaryKeyConstraint("hour", "team", "application", "tier", "deployment", "provider", "model"),
         sqlite_with_rowid=False,
     )
