@@ -4,6 +4,7 @@ Nothing else happens here: each part is made, handed to those that need it, and 
 """
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -157,6 +158,13 @@ async def run_gateway(path: str, environ: Mapping[str, str], options: Options) -
         ledger.close()
 
 
+def settle_memory() -> None:
+    """Keep the collector away from what the start left behind: it would look through all of it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
+
+
 class Process:
     """The parts of one running gateway, and its small background tasks."""
 
@@ -276,6 +284,7 @@ class Process:
             self.options.receipt(admitted, closed)
 
     def _listening(self, data: str, admin: str) -> None:
+        settle_memory()
         self.is_ready = True
         self.options.listening(
             Started(config=self.services.live.config, address=data, admin_address=admin, ledger=self.ledger)
