@@ -59,11 +59,14 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def make_private(*_: Any) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # SQLite gives its side files the mode of the database.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        if path.stat().st_mode & 0o077:
-            path.chmod(0o600)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite gives its side files the mode of the database.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o600)
+        except OSError as wrong:
+            raise sqlite3.OperationalError(wrong.strerror) from None
 
     @event.listens_for(engine, "connect")
     def set_up(connection: sqlite3.Connection, _: Any) -> None:

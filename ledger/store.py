@@ -127,7 +127,11 @@ def open_ledger(url: str, *, wait: bool = True) -> "Ledger":
         ledger.prepare()
     except LedgerAway:
         if wait:
+            ledger.close()
             raise
+    except LedgerTooNew:
+        ledger.close()
+        raise
     return ledger
 
 

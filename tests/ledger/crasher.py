@@ -14,6 +14,7 @@ from random import Random
 
 from gateway.recorder import Recorder
 from ledger.entry import Admitted
+from ledger.recovery import recover
 from ledger.spool import Spool
 from ledger.store import open_ledger
 from tests.ledger.builders import admitted, attempt, closed
@@ -33,6 +34,18 @@ def main(url: str, root: str, said: str, rounds: int) -> None:
             for pid in alive if n == rounds - 1 else [alive.pop(0)]:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
+
+
+def kill_replays(url: str, root: str, rounds: int) -> None:
+    """Start to take over what is there, and kill that."""
+    for n in range(rounds):
+        pid = os.fork()
+        if pid == 0:
+            recover(open_ledger(url), Path(root), now_ms=1)
+            os._exit(0)
+        time.sleep(0.03 + 0.04 * n)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def take_requests(url: str, root: str, said: Path, prefix: str) -> None:
@@ -59,4 +72,7 @@ def take_requests(url: str, root: str, said: Path, prefix: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    if sys.argv[1] == "replay":
+        kill_replays(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
