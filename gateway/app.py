@@ -22,7 +22,7 @@ from gateway.flow import DataApp
 from gateway.ids import RequestIds
 from gateway.journal import Journal
 from gateway.keys import LOOK_SECONDS, KeyWatch
-from gateway.limits import budget_specs, load_spent, team_limits
+from gateway.limits import budget_specs, load_spent, spent_in, team_limits
 from gateway.live import Live, Services, metric_names, open_upstreams
 from gateway.metrics import Metrics, Sources
 from gateway.operating import operating
@@ -30,17 +30,20 @@ from gateway.recorder import Recorder
 from gateway.reload import Watch
 from gateway.serving import App, ServingHooks, ServingLimits, ServingSettings
 from gateway.serving import run as run_listeners
-from gateway.shared_state.limits import BudgetSpec
+from gateway.shared_state.limits import BudgetSpec, Window
 from gateway.shared_state.memory import MemoryState
+from gateway.shared_state.redis_state import RedisSettings, RedisState
 from gateway.upstream import Upstream
 from gateway.upstream.build import upstream_for
 from gateway.upstream.settings import Settings
 from ledger.entry import Admitted, Closed
 from ledger.spool import Spool
 from ledger.store import Ledger, LedgerAway, LedgerTooNew, NotALedgerUrl, open_ledger
+from pricing.money import PicoUsd
 from routers.health import Health
 
 VERSION = version("faregate")
+_WAIT_FOR_LEDGER_SECONDS = 2.0
 
 
 class StartFailed(Exception):
@@ -190,11 +193,20 @@ class Process:
                 budgets_left=self._budgets_left,
                 ledger_lag_seconds=lambda: recorder.stats().lag_seconds,
                 ledger_write_failures=lambda: recorder.stats().write_failures,
-                degraded=lambda: {"ledger": recorder.stats().is_behind or self.ledger_away},
+                degraded=self._degraded,
             ),
         )
         self.ledger_away = False
-        self.state = MemoryState(budget_specs(config), team_limits(config), warned=self._budget_warned)
+        self.state: MemoryState | RedisState
+        if config.gateway.redis_url is None:
+            self.state = MemoryState(budget_specs(config), team_limits(config), warned=self._budget_warned)
+        else:
+            self.state = RedisState(
+                RedisSettings(url=config.gateway.redis_url),
+                budget_specs(config),
+                team_limits(config),
+                spent_from_ledger=self._spent_from_ledger,
+            )
         self.ring = KeyRing(config.gateway.key_secret)
         self.key_watch = KeyWatch(
             ledger,
@@ -263,14 +275,33 @@ class Process:
 
     async def load_limits(self) -> None:
         """What the ledger says of the budgets' present windows."""
+        if isinstance(self.state, RedisState):
+            await self.state.start()
+            return
         specs = budget_specs(self.services.live.config)
         await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
+
+    async def _spent_from_ledger(self, spec: BudgetSpec, window: Window) -> PicoUsd | None:
+        """What was spent, once what is recorded by now has reached the ledger. None: the ledger does not say."""
+        stats = self.recorder.stats()
+        wanted = stats.recorded + stats.waiting
+        until = time.monotonic() + _WAIT_FOR_LEDGER_SECONDS
+        while self.recorder.stats().recorded < wanted:
+            if time.monotonic() > until:
+                return None
+            await asyncio.sleep(0.01)
+        try:
+            return await asyncio.to_thread(spent_in, self.ledger, spec, window)
+        except LedgerAway:
+            return None
 
     async def close(self) -> None:
         """End the tasks and the connections."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        if isinstance(self.state, RedisState):
+            await self.state.close()
         for upstream in self.services.live.upstreams.values():
             await upstream.close()
         self.journal.close()
@@ -316,9 +347,17 @@ class Process:
         try:
             text = await asyncio.to_thread(Path(self.path).read_text, encoding="utf-8")
             await asyncio.to_thread(self.ledger.save_config_version, config.digest, path=self.path, text=text)
-            await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
+            if isinstance(self.state, MemoryState):
+                await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
         except (LedgerAway, OSError) as problem:
             self.journal.event("config_not_kept", {"digest": config.digest, "error": type(problem).__name__})
+
+    def _degraded(self) -> Mapping[str, bool]:
+        """By dependency: it is away, and the process does without it."""
+        found = {"ledger": self.ledger_away or self.recorder.stats().is_behind}
+        if isinstance(self.state, RedisState):
+            found["redis"] = self.state.degraded
+        return found
 
     def _budget_warned(self, budget: str, share: float) -> None:
         self.journal.event("budget_warning", {"budget": budget, "share": share})

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from gateway.config import Config
-from gateway.shared_state.limits import BudgetSpec, TeamLimits, window_of
+from gateway.shared_state.limits import BudgetSpec, TeamLimits, Window, window_of
 from gateway.shared_state.memory import MemoryState
 from ledger.store import Ledger
+from pricing.money import PicoUsd
 
 
 def budget_specs(config: Config) -> list[BudgetSpec]:
@@ -38,14 +39,18 @@ def team_limits(config: Config) -> list[TeamLimits]:
     ]
 
 
+def spent_in(ledger: Ledger, spec: BudgetSpec, window: Window) -> PicoUsd:
+    """What the ledger has for a budget's window. Raises LedgerAway."""
+    return ledger.spent_in_window(
+        since=datetime.fromtimestamp(window.start, UTC),
+        team=spec.team,
+        application=spec.application,
+        key_id=spec.key,
+    )
+
+
 def load_spent(state: MemoryState, ledger: Ledger, specs: Iterable[BudgetSpec], now: float) -> None:
     """Tell the state what the ledger has for each budget's present window. Raises LedgerAway."""
     for spec in specs:
         window = window_of(spec.per, now)
-        spent = ledger.spent_in_window(
-            since=datetime.fromtimestamp(window.start, UTC),
-            team=spec.team,
-            application=spec.application,
-            key_id=spec.key,
-        )
-        state.load_spent(spec.name, window, spent)
+        state.load_spent(spec.name, window, spent_in(ledger, spec, window))
