@@ -123,6 +123,7 @@ class Connection(asyncio.Protocol):
         "_home",
         "_in_body",
         "_keep",
+        "_packed",
         "_parser",
         "_problem",
         "_rest",
@@ -149,7 +150,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._silent_bytes = 0
         self._problem = ""
-        self._got = self._in_body = self._framed = self._done = self._keep = False
+        self._got = self._in_body = self._framed = self._done = self._keep = self._packed = False
 
     # for the pool and the exchange
 
@@ -163,7 +164,7 @@ class Connection(asyncio.Protocol):
         self.uses += 1
         self._headers = []
         self._head_bytes = self._silent_bytes = 0
-        self._got = self._in_body = self._framed = self._done = False
+        self._got = self._in_body = self._framed = self._done = self._packed = False
         exchange.on(self, now)
         body = exchange.body
         size = len(body)
@@ -324,7 +325,7 @@ class Connection(asyncio.Protocol):
                 self._framed = True
         elif size == 16:
             if name == b"content-encoding" and value.strip().lower() not in (b"identity", b""):
-                self._refuse("packed although we asked for identity")
+                self._packed = True
         elif size == 17 and name == b"transfer-encoding":
             if value.strip().lower() != b"chunked":
                 self._refuse("a transfer-encoding other than chunked")
@@ -340,6 +341,8 @@ class Connection(asyncio.Protocol):
             self._silent_bytes = -1
             assert self._exchange is not None
             self._exchange.begins(status, self._headers)
+            if self._packed:  # it may be a whole answer, and billed, so that there was a head is to be known
+                self._refuse("packed although we asked for identity")
         elif status == 101:
             self._refuse("switching protocols")
         else:  # 100, 103: not the answer yet; what they took counts against the limit of the whole head

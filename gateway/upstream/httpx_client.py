@@ -199,6 +199,12 @@ class HttpxUpstream:
             exchange.fail_as("invalid_response", problem)
             return
         exchange.begins(response.status_code, headers)
+        if _is_packed(
+            headers
+        ):  # it may be a whole answer, and billed, so that there was a head is to be known
+            exchange.task = None
+            exchange.fail_as("invalid_response", "packed although we asked for identity")
+            return
         exchange.fed()
         async for piece in response.aiter_raw():
             exchange.gets(piece)
@@ -245,10 +251,14 @@ def _problem_of_head(headers: list[tuple[bytes, bytes]]) -> str | None:
         or sum(len(name) + len(value) + 4 for name, value in headers) > MAX_HEAD_BYTES
     ):
         return f"more than {MAX_HEADERS} headers or {MAX_HEAD_BYTES} bytes of them"
-    for name, value in headers:
-        if name == b"content-encoding" and value.strip().lower() not in (b"identity", b""):
-            return "packed although we asked for identity"
     return None
+
+
+def _is_packed(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name == b"content-encoding" and value.strip().lower() not in (b"identity", b"")
+        for name, value in headers
+    )
 
 
 def _was_cut(error: httpx.HTTPError) -> bool:

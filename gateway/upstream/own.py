@@ -5,7 +5,7 @@ import asyncio
 from gateway.upstream import Call
 from gateway.upstream.connection import OwnExchange
 from gateway.upstream.pool import Pool, PoolStanding
-from gateway.upstream.resolve import LookUp, Resolver, look_up
+from gateway.upstream.resolve import KEEP_FAILURE_SECONDS, LookUp, Resolver, look_up
 from gateway.upstream.settings import OWN_HEADERS, USER_AGENT, Settings, address_of, auth_of, is_plain
 from gateway.upstream.tls import context_for
 
@@ -15,12 +15,20 @@ _KNOWN_STARTS = 64  # paths are few; a flood of others must not fill the memory
 class OwnUpstream:
     """The connections of one event loop to one provider."""
 
-    def __init__(self, settings: Settings, *, look_up: LookUp = look_up) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        look_up: LookUp = look_up,
+        keep_failure_seconds: float = KEEP_FAILURE_SECONDS,
+    ) -> None:
         """Raises ValueError for settings it cannot use, OSError for a `ca_file` it cannot read."""
         if settings.proxy is not None or settings.http2:
             raise ValueError('a proxy or HTTP/2 needs client = "httpx"')
         self._address = address_of(settings.base_url)
-        self._resolver = Resolver(self._address.host, self._address.port, look_up=look_up)
+        self._resolver = Resolver(
+            self._address.host, self._address.port, look_up=look_up, keep_failure_seconds=keep_failure_seconds
+        )
         self._context = (
             context_for(settings.ca_file, protocols=("http/1.1",)) if self._address.secure else None
         )
