@@ -1,0 +1,1 @@
+"""The pages. The folder is not called `pages`: Streamlit would run the files of one by itself."""
