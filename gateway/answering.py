@@ -1,30 +1,30 @@
 """The attempts of one admitted request, until the client has its answer or there is none to be had.
 
-States: *looking* for a deployment, *asking* one, *answering* the client. Asking may lead back to looking, as
-`attempts` says; answering never does. Every way out closes the books, the cancelled ones too.
+States: *looking* for a deployment (`plan`), *asking* one, *answering* the client. Asking may lead back to looking,
+as `attempts` says; answering never does. What a failed attempt means is `outcome`'s to say. Every way out closes
+the books, the cancelled ones too.
 """
 
 import asyncio
 from urllib.parse import quote
 
-import msgspec
-
-from gateway import attempts, errors
-from gateway.attempts import Verdict
+from gateway import errors, outcome
 from gateway.auth import Caller
 from gateway.books import Books, Try, input_guessed, nothing_billed
 from gateway.errors import GatewayError
 from gateway.holding import hold
 from gateway.live import Live, Services, Target
+from gateway.outcome import Draining, Failed
+from gateway.plan import Plan
 from gateway.relay import COMMENT, read_all, until_content
 from gateway.shared_state import Admission
 from gateway.sink import Scope, Sink
 from gateway.upstream import Call, ClientLeft, Exchange, Limits, UpstreamFailure
 from gateway.wire import headers as wire_headers
 from gateway.wire.openai_chat import ChatRequest, error_body, prepare, stream_error_event
-from gateway.wire.openai_chat_answer import ChatStream, provider_words, read_whole
+from gateway.wire.openai_chat_answer import ChatStream, ProviderWords, provider_words, read_whole
+from ledger.entry import RequestState
 from pricing.money import usd_text
-from pricing.usage import Reading
 from routers.decide import Decision
 from routers.facts import RequestFacts
 from routers.policy import TierSpec
@@ -35,24 +35,7 @@ PATH = "/chat/completions"
 FIRST_TOKEN_SECONDS = 30.0  # where no tier says
 TOTAL_SECONDS = 600.0
 PATIENT_FROM_SECONDS = 30.0  # a first-token limit above this keeps the client alive with comments
-
-
-class Draining(Exception):
-    """The drain time is over while this stream still runs."""
-
-
-class Failed(Exception):
-    """An attempt gave the client nothing; what that means."""
-
-    def __init__(
-        self, verdict: Verdict, error: GatewayError, *, failure: str, reading: Reading, status: int | None
-    ) -> None:
-        super().__init__(failure)
-        self.verdict = verdict
-        self.error = error  # what the client gets if this was the last word
-        self.failure = failure
-        self.reading = reading
-        self.status = status
+MOST_ERROR_BYTES = 1 << 20  # of a provider's error body that are read for its words
 
 
 class Answering:
@@ -93,11 +76,16 @@ class Answering:
         self.tier: TierSpec | None = live.policy.tiers.get(decision.tier)
         self.total_seconds = self.tier.total_seconds if self.tier else TOTAL_SECONDS
         self.first_token_seconds = self.tier.first_token_seconds if self.tier else FIRST_TOKEN_SECONDS
+        self.plan = Plan(services, live, decision, due=started + self.total_seconds)
         self.exchange: Exchange | None = None
         self.left = False
         self.drains = False  # the client left, and this attempt is read on to its usage
         self.waiting: asyncio.Future[None] | None = None  # a pause before one more attempt
-        self.attempt = 0
+        self.told = False  # health knows how the attempt under way went
+        self.unbooked: tuple[Try, Failed, int] | None = (
+            None  # an attempt about to be repeated with the same key
+        )
+        self.repeats = False  # the attempt under way is that repeat
         books.hold(admission)
 
     # ── the request ──
@@ -110,12 +98,13 @@ class Answering:
         try:
             await self._attempts()
         except ClientLeft:
-            self.books.close(state="cancelled", status=499, error="client_left")
+            self._close("cancelled", 499, "client_left")
+        except Draining:
+            await self._fail(errors.draining())
         except GatewayError as error:
-            self.books.close(state="failed", status=error.status, error=error.code)
-            await self._answer_error(error)
+            await self._fail(error)
         except BaseException:
-            self.books.close(state="failed", status=500, error="internal_error")
+            self._close("failed", 500, "internal_error")
             raise
         finally:
             self.sink.on_left(None)
@@ -123,80 +112,59 @@ class Answering:
             if self.exchange is not None:
                 self.exchange.cancel(ClientLeft())
 
+    def _close(self, state: RequestState, status: int, error: str) -> None:
+        """Close the books of a request that was not answered; what the client has seen stays true."""
+        if self.left:
+            state = "cancelled"
+        self.books.close(state=state, status=200 if self.sink.begun else status, error=error)
+
+    async def _fail(self, error: GatewayError) -> None:
+        self._close("failed", error.status, outcome.word_of(error))
+        await self._answer_error(error)
+
     async def _attempts(self) -> None:
         """Ask one deployment after the other, as long as the rules allow."""
-        services = self.services
-        asked: list[tuple[Target, Failed]] = []
-        waits: list[float] = []
-        left_to_ask = list(self.decision.deployments)
-        while True:
-            target = self._next(left_to_ask, asked)
-            if target is None:
-                target = await self._again(asked)
-            if target is None:
-                raise self._last_word(asked, waits)
-            if self.attempt and not services.retries.may_retry(services.clock()):
-                raise self._last_word(asked, waits)
-            try:
-                await self._ask(target)
-            except Failed as failed:
-                verdict = failed.verdict
-                services.health.note(
-                    target.name, verdict.health, services.clock(), rest_seconds=verdict.rest_seconds
-                )
-                services.warn(
-                    "attempt_failed",
-                    {
-                        "id": self.request_id,
-                        "deployment": target.name,
-                        "failure": failed.failure,
-                        "status": failed.status,
-                    },
-                )
-                if verdict.rest_seconds is not None:
-                    waits.append(verdict.rest_seconds)
-                asked.append((target, failed))
-                if self.left:
-                    raise ClientLeft from None
-                if verdict.again == "no" or self.attempt >= attempts.MAX_ATTEMPTS:
-                    raise self._last_word(asked, waits) from None
-                if verdict.again == "larger_window":
-                    left_to_ask = self._larger(target, left_to_ask)
-                continue
-            return
+        plan = self.plan
+        try:
+            while True:
+                step = plan.next()
+                if step is None:
+                    raise plan.last_word()
+                if step.pause_seconds:
+                    await self._pause(step.pause_seconds)
+                    if not plan.may_go(step):
+                        raise plan.last_word()
+                self.told = False
+                try:
+                    await self._ask(step.target)
+                except Failed as failed:
+                    self.told = True
+                    plan.failed(step.target, failed)
+                    self._warn(step.target, failed)
+                    if self.left:
+                        raise ClientLeft from None
+                    if self.sink.begun:  # a comment to a waiting client has committed the status
+                        raise failed.error from None
+                    continue
+                finally:
+                    if not self.told:
+                        plan.says_nothing(step.target)
+                return
+        finally:
+            if self.unbooked is not None:
+                self._book_unrepeated(*self.unbooked)
 
-    def _next(self, left_to_ask: list[str], asked: list[tuple[Target, Failed]]) -> Target | None:
-        """The next deployment of the plan that may be asked now."""
-        clock = self.services.clock()
-        while left_to_ask:
-            name = left_to_ask.pop(0)
-            last_resort = self.decision.all_rest and not asked
-            if self.services.health.may_try(name, clock, last_resort=last_resort):
-                return self.live.targets[name]
-        return None
-
-    async def _again(self, asked: list[tuple[Target, Failed]]) -> Target | None:
-        """A deployment that was asked already, after a pause; None: there is none, or no time for it."""
-        services = self.services
-        hopeful = [(target, failed) for target, failed in asked if failed.verdict.again == "anywhere"]
-        if not hopeful or any(failed.verdict.again in ("no", "larger_window") for _, failed in asked):
-            return None
-        target, failed = (
-            hopeful[0] if len(hopeful) > 1 and hopeful[0][0] is not hopeful[-1][0] else hopeful[-1]
+    def _warn(self, target: Target, failed: Failed) -> None:
+        self.services.warn(
+            "attempt_failed",
+            {
+                "id": self.request_id,
+                "deployment": target.name,
+                "failure": failed.failure,
+                "status": failed.status,
+                "detail": failed.detail,
+            },
         )
-        pause = attempts.pause_seconds(
-            self.attempt, services.random, base_seconds=services.retry_base_seconds
-        )
-        pause = max(pause, services.health.rests_for(target.name, services.clock()))
-        if (
-            pause > services.retry_wait_seconds
-            or services.clock() + pause > self.started + self.total_seconds
-        ):
-            return None
-        await self._pause(pause)
-        if not services.health.may_try(target.name, services.clock(), last_resort=True):
-            return None
-        return target
 
     async def _pause(self, seconds: float) -> None:
         """Wait, unless the client leaves."""
@@ -211,55 +179,28 @@ class Answering:
         if self.left:
             raise ClientLeft
 
-    def _larger(self, target: Target, left_to_ask: list[str]) -> list[str]:
-        """After a prompt too long for `target`: one other deployment with a larger window, if the plan has one."""
-        if target.context_tokens is None:
-            return []
-        for name in left_to_ask:
-            window = self.live.targets[name].context_tokens
-            if window is not None and window > target.context_tokens:
-                return [name]
-        return []
-
-    def _last_word(self, asked: list[tuple[Target, Failed]], waits: list[float]) -> GatewayError:
-        """The error the client gets when nobody could answer."""
-        if not asked:
-            clock = self.services.clock()
-            rests = [self.services.health.rests_for(name, clock) for name in self.decision.deployments]
-            return errors.overloaded(
-                "every deployment that could answer rests after failures",
-                retry_after_seconds=max(min(rests, default=1.0), 1.0),
-            )
-        limited = [failed for _, failed in asked if failed.status == 429]
-        if len(limited) == len(asked) and not any(f.error.code == "insufficient_quota" for f in limited):
-            return errors.upstream_rate_limited(
-                "every deployment that could answer is at its provider's rate limit",
-                retry_after_seconds=min(waits) if waits else None,
-            )
-        return asked[-1][1].error
-
     # ── one attempt ──
 
     async def _ask(self, target: Target) -> None:
-        """One attempt; returns when the client was answered. Raises Failed, ClientLeft."""
+        """One attempt; returns when the client was answered. Raises Failed, ClientLeft, Draining, GatewayError."""
         services, facts, request = self.services, self.facts, self.request
-        self.attempt += 1
         most_output = target.most_output(facts, self.tier)
         admission = self.admission
         if admission is None:
             admission = await self._hold_again(target, most_output)
         self.admission = None
-        tried = Try(self.attempt, target, admission, services.clock(), services.wall_ms())
+        if self.left:
+            raise ClientLeft
+        self.plan.made += 1
+        tried = Try(self.plan.made, target, admission, services.clock(), services.wall_ms())
         cap = self.tier.max_output_tokens if self.tier else None
         prepared = prepare(
             request, model=target.model, parameters=target.parameters, ask_usage=True, max_output_tokens=cap
         )
         outgoing = self.outgoing
         if services.names_attempts:
-            outgoing = [*outgoing, (b"x-faregate-attempt", f"{self.request_id}.{self.attempt}".encode())]
-        if self.left:
-            raise ClientLeft
-        self.drains = False
+            outgoing = [*outgoing, (b"x-faregate-attempt", f"{self.request_id}.{tried.n}".encode())]
+        self.drains = target.drains and not request.stream
         exchange = self.exchange = target.upstream.open(
             Call(
                 method="POST",
@@ -274,35 +215,89 @@ class Answering:
                 ),
             )
         )
+        if self.unbooked is not None:
+            self._book_repeated(*self.unbooked)
         stream = (
             ChatStream(dialect=target.dialect, drop_usage=not request.wants_usage) if request.stream else None
         )
         try:
-            await self._head(exchange, target, tried)
+            await self._head(exchange, target)
             if stream is None:
                 await self._whole(exchange, target, tried, prepared.changed)
             else:
                 await self._stream(exchange, target, tried, stream, prepared.changed, most_output)
         except Failed as failed:
-            self.books.book(
-                tried, failed.reading, status=failed.status, failure=failed.failure, output_high=most_output
-            )
-            exchange.cancel(failed)
+            self._book_failed(tried, failed, most_output)
             raise
         except UpstreamFailure as failure:
-            failed = self._failed(failure, exchange, stream)
-            self.books.book(
-                tried, failed.reading, status=failed.status, failure=failed.failure, output_high=most_output
+            failed = outcome.broken(
+                failure, status=exchange.status, facts=facts, repeatable=self._is_repeatable()
             )
+            if failed.verdict.again == "here":
+                self.unbooked = (tried, failed, most_output)
+            else:
+                self._book_failed(tried, failed, most_output)
             raise failed from None
         except (
             BaseException
-        ):  # the client left, the process ends, a fault of ours: the attempt is booked all the same
-            self._book_cut(tried, exchange, stream, most_output)
+        ) as why:  # the client left, the process ends, a fault of ours: the attempt is booked all the same
+            self._book_cut(tried, exchange, stream, most_output, why)
             raise
         finally:
             self.exchange = None
             exchange.cancel(ClientLeft())
+
+    def _is_repeatable(self) -> bool:
+        """True if the client named its request, so that a provider can tell a repeat, and it was not repeated yet."""
+        return not self.repeats and any(name == b"idempotency-key" for name, _ in self.outgoing)
+
+    # ── its books ──
+
+    def _book_failed(self, tried: Try, failed: Failed, most_output: int) -> None:
+        reading = failed.reading
+        if self.repeats and reading.source == "none":  # then the first one's work is not in this one's bill
+            reading = input_guessed(self.facts, "upstream_cut")
+        self.books.book(tried, reading, status=failed.status, failure=failed.failure, output_high=most_output)
+
+    def _book_repeated(self, tried: Try, failed: Failed, most_output: int) -> None:
+        """The same request is on its way to the same provider once more: it is billed there, and once."""
+        self.unbooked = None
+        self.repeats = True
+        self.books.book(tried, nothing_billed("upstream_cut"), status=failed.status, failure=failed.failure)
+
+    def _book_unrepeated(self, tried: Try, failed: Failed, most_output: int) -> None:
+        self.unbooked = None
+        self._book_failed(tried, failed, most_output)
+
+    def _book_cut(
+        self,
+        tried: Try,
+        exchange: Exchange,
+        stream: ChatStream | None,
+        most_output: int,
+        why: BaseException,
+    ) -> None:
+        """Book an attempt that we ended ourselves."""
+        if self.books.closed or tried.admission is not self.books.held:
+            return
+        status = exchange.status
+        if not exchange.sent:
+            reading = nothing_billed("client_abort")
+        elif status >= 400:
+            reading = nothing_billed("http_error")
+        elif stream is not None:
+            reading = stream.reading(
+                status=status or 200, end="client_abort", input_tokens_estimate=self.facts.input_tokens
+            )
+        else:
+            reading = input_guessed(self.facts, "client_abort")
+        self.books.book(
+            tried,
+            reading,
+            status=status or None,
+            failure="draining" if isinstance(why, Draining) else "client_left",
+            output_high=most_output,
+        )
 
     async def _hold_again(self, target: Target, most_output: int) -> Admission:
         """Hold a further attempt's worst case; it may be dearer than the first one's."""
@@ -319,99 +314,22 @@ class Answering:
         self.books.hold(admission)
         return admission
 
-    async def _head(self, exchange: Exchange, target: Target, tried: Try) -> None:
+    async def _head(self, exchange: Exchange, target: Target) -> None:
         """Wait for the status; an error status is a failed attempt."""
-        services = self.services
         await exchange.head()
         status = exchange.status
         if status == 200:
             return
         if status < 400:
-            raise Failed(
-                attempts.NONSENSE,
-                errors.upstream_invalid_response(f'"{target.name}" answered with status {status}'),
-                failure=f"status_{status}",
-                reading=nothing_billed("upstream_error"),
-                status=status,
-            )
-        body = await read_all(exchange, services.max_answer_bytes)
-        words = provider_words(body)
-        wait = wire_headers.wait_seconds(exchange.headers, services.wall_ms() / 1000)
-        verdict = attempts.verdict_on_status(status, code=words.code, wait_seconds=wait)
-        raise Failed(
-            verdict,
-            self._provider_error(status, words.message, words.type, words.code, words.param, target, wait),
-            failure=f"status_{status}",
-            reading=nothing_billed("http_error"),
-            status=status,
-        )
-
-    def _provider_error(
-        self,
-        status: int,
-        message: str | None,
-        type: str | None,
-        code: str | None,
-        param: str | None,
-        target: Target,
-        wait: float | None,
-    ) -> GatewayError:
-        """A provider's error in the words the client may see."""
-        secrets = (target.api_key,) if target.api_key else ()
-
-        def clean(text: str | None) -> str | None:
-            return None if text is None else wire_headers.scrub(text, secrets)
-
-        said = clean(message) or f"the provider answered with status {status}"
-        if status in (401, 403):
-            return errors.upstream_error(
-                f'"{target.name}" refuses the gateway\'s own key; the operator has to mend it'
-            )
-        if status == 429:
-            if code == "insufficient_quota":
-                return GatewayError(429, "rate_limit_error", "insufficient_quota", said, should_retry=False)
-            return errors.upstream_rate_limited(said, retry_after_seconds=wait)
-        if status >= 500:
-            return errors.upstream_error(said, status=status, code=clean(code) or "upstream_error")
-        return errors.provider_error(
-            status=status, message=said, type=clean(type), code=clean(code), param=clean(param)
-        )
-
-    def _failed(self, failure: UpstreamFailure, exchange: Exchange, stream: ChatStream | None) -> Failed:
-        """What an exchange that broke before anything went to the client means."""
-        kind = failure.kind
-        verdict = attempts.verdict_on_failure(kind, sent=failure.sent)
-        billed = verdict.cost == "estimated" and not (kind == "invalid_response" and exchange.status == 0)
-        if kind in ("first_token_timeout", "idle_timeout", "total_timeout"):
-            error = errors.upstream_timeout("the provider did not answer within its time limit")
-        elif kind == "invalid_response" or (kind == "reset" and exchange.status):
-            error = errors.upstream_invalid_response("the provider's answer was not whole")
-        elif kind == "pool_exhausted":
-            error = errors.overloaded("all connections to the provider are in use")
-        else:
-            error = errors.upstream_unreachable("the provider could not be reached")
-        reading = nothing_billed()
-        if billed:
-            reading = input_guessed(self.facts, "upstream_cut")
-        return Failed(verdict, error, failure=kind, reading=reading, status=exchange.status or None)
-
-    def _book_cut(self, tried: Try, exchange: Exchange, stream: ChatStream | None, most_output: int) -> None:
-        """Book an attempt that we ended ourselves."""
-        if self.books.closed or tried.admission is not self.books.held:
-            return
-        if not exchange.sent:
-            reading = nothing_billed("client_abort")
-        elif stream is not None:
-            reading = stream.reading(
-                status=exchange.status or 200,
-                end="client_abort",
-                input_tokens_estimate=self.facts.input_tokens,
-            )
-        else:
-            reading = input_guessed(self.facts, "client_abort")
-        self.books.book(
-            tried, reading, status=exchange.status or None, failure="client_left", output_high=most_output
-        )
+            raise outcome.odd_status(target, status)
+        try:
+            words = provider_words(await read_all(exchange, MOST_ERROR_BYTES))
+        except UpstreamFailure:  # the status alone says enough
+            words = ProviderWords()
+        wait = wire_headers.wait_seconds(exchange.headers, self.services.wall_ms() / 1000)
+        failed = outcome.error_status(target, status, words, wait)
+        failed.headers = wire_headers.beside_an_error(exchange.headers)
+        raise failed
 
     # ── a whole answer ──
 
@@ -423,14 +341,14 @@ class Answering:
             body,
             status=200,
             dialect=target.dialect,
-            content_encoding=None,
-            end="complete",
             input_tokens_estimate=self.facts.input_tokens,
         )
-        if "upstream_error" in reading.flags and not (reading.text_bytes and _is_json(body)):
-            raise self._no_answer(body, target, reading)
-        services.health.note(target.name, "ok", services.clock())
+        if outcome.is_no_answer(body, reading):
+            raise outcome.no_answer(body, target, reading, self.facts)
+        self._answers(target)
         cost = self.books.book(tried, reading, status=200)
+        if self.left:
+            raise ClientLeft
         headers = self._headers(exchange, target, reading.model, changed)
         headers.append((b"content-length", b"%d" % len(body)))
         headers.append((b"x-faregate-usage-source", reading.source.encode()))
@@ -438,21 +356,6 @@ class Answering:
             headers.append((b"x-faregate-cost-usd", usd_text(self.books.cost or 0).encode()))
         self.books.close(state="answered", status=200, first_byte_ms=self._since_start_ms())
         await self.sink.whole(200, headers, body)
-
-    def _no_answer(self, body: bytes, target: Target, reading: Reading) -> Failed:
-        """A 200 that holds no answer: the provider's own error, a page, or JSON that stops in the middle."""
-        words = provider_words(body)
-        if words.message is not None:
-            error = self._provider_error(
-                502, words.message, words.type, words.code, words.param, target, None
-            )
-            return Failed(attempts.NONSENSE, error, failure="upstream_error", reading=reading, status=200)
-        error = errors.upstream_invalid_response(f'"{target.name}" sent no answer of this form')
-        if body.lstrip()[:1] == b"{" and not _is_json(body):
-            if reading.source == "none":
-                reading = input_guessed(self.facts, "upstream_cut")
-            return Failed(attempts.BROKEN, error, failure="invalid_response", reading=reading, status=200)
-        return Failed(attempts.NONSENSE, error, failure="invalid_response", reading=reading, status=200)
 
     # ── a stream ──
 
@@ -467,18 +370,18 @@ class Answering:
     ) -> None:
         services = self.services
         if not _is_event_stream(exchange):
-            raise self._not_a_stream(await read_all(exchange, services.max_answer_bytes), target)
+            body = await read_all(exchange, services.max_answer_bytes)
+            raise outcome.no_stream(body, target, self.facts)
         if self.first_token_seconds > PATIENT_FROM_SECONDS:
             held = await self._patiently(exchange, stream, target, changed)
         else:
             held = await until_content(exchange, stream)
-        if not stream.content_seen and not self.sink.begun:
-            if stream.error is not None or not stream.finished:
-                raise self._no_content(stream, target)
+        if not stream.content_seen and (stream.error is not None or not stream.finished):
+            raise outcome.no_content(stream, target, self.facts)
         exchange.first_token()
         tried.first_byte_ms = round((services.clock() - tried.started) * 1000)
         first_byte_ms = self._since_start_ms()
-        services.health.note(target.name, "ok", services.clock())
+        self._answers(target)
         self.drains = target.drains
         if not self.sink.begun:
             await self.sink.begin(200, self._headers(exchange, target, stream.model, changed))
@@ -486,11 +389,11 @@ class Answering:
         try:
             last = await self._pass_on(exchange, stream, held)
         except UpstreamFailure as failure:
-            error = _broken(failure)
+            error = outcome.stream_broke(failure)
         except Draining:
             error = errors.draining()
         else:
-            error = self._stream_problem(stream)
+            error = outcome.stream_problem(stream, target)
             if error is None:
                 reading = stream.reading(
                     status=200, end="complete", input_tokens_estimate=self.facts.input_tokens
@@ -509,7 +412,11 @@ class Answering:
             input_tokens_estimate=self.facts.input_tokens,
         )
         self.books.book(tried, reading, status=200, failure=error.code, output_high=most_output)
+        if self.left:
+            raise ClientLeft
         self.books.close(state="failed", status=200, error=error.code, first_byte_ms=first_byte_ms)
+        if last and not last.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")):
+            last += b"\n\n"  # the stream's last event lacks its end: ours must not become a part of it
         await self.sink.cut(last + stream_error_event(error))
 
     async def _pass_on(self, exchange: Exchange, stream: ChatStream, held: bytes) -> bytes:
@@ -542,60 +449,12 @@ class Answering:
                     await self.sink.begin(200, self._headers(exchange, target, None, changed))
                 await self.sink.send(COMMENT)
         finally:
-            waiting.cancel()
+            if not waiting.cancel() and not waiting.cancelled():
+                waiting.exception()  # seen, if we leave for another reason
 
-    def _not_a_stream(self, body: bytes, target: Target) -> Failed:
-        """A streamed request that was answered by something else."""
-        words = provider_words(body)
-        if words.message is not None:
-            error = self._provider_error(
-                502, words.message, words.type, words.code, words.param, target, None
-            )
-            return Failed(
-                attempts.NONSENSE,
-                error,
-                failure="upstream_error",
-                reading=nothing_billed("upstream_error"),
-                status=200,
-            )
-        reading = read_whole(
-            body,
-            status=200,
-            dialect=target.dialect,
-            content_encoding=None,
-            end="complete",
-            input_tokens_estimate=self.facts.input_tokens,
-        )
-        error = errors.upstream_invalid_response(f'"{target.name}" did not stream its answer')
-        return Failed(attempts.NONSENSE, error, failure="invalid_response", reading=reading, status=200)
-
-    def _no_content(self, stream: ChatStream, target: Target) -> Failed:
-        """A stream that ended before its first content."""
-        problem = stream.error
-        if problem is not None and problem.kind == "error_event":
-            error = self._provider_error(502, problem.message, problem.type, problem.code, None, target, None)
-            reading = stream.reading(
-                status=200, end="complete", input_tokens_estimate=self.facts.input_tokens
-            )
-            return Failed(attempts.NONSENSE, error, failure="upstream_error", reading=reading, status=200)
-        error = errors.upstream_invalid_response(f'"{target.name}" sent no stream of this form')
-        if problem is None and stream.events == 0:
-            reading = nothing_billed("upstream_error")
-            return Failed(attempts.NONSENSE, error, failure="invalid_response", reading=reading, status=200)
-        reading = input_guessed(self.facts, "upstream_cut")
-        return Failed(attempts.BROKEN, error, failure="invalid_response", reading=reading, status=200)
-
-    def _stream_problem(self, stream: ChatStream) -> GatewayError | None:
-        """Why a stream that ended is not whole; None: it is."""
-        problem = stream.error
-        if problem is None:
-            if stream.finished:
-                return None
-            return errors.stream_interrupted("the provider's stream ended before its answer did")
-        if problem.kind == "error_event":
-            said = wire_headers.scrub(problem.message or "the provider reported an error")
-            return errors.upstream_error(said, code=wire_headers.scrub(problem.code or "upstream_error"))
-        return errors.upstream_invalid_response("the provider's stream is not of this form")
+    def _answers(self, target: Target) -> None:
+        self.told = True
+        self.plan.answers(target)
 
     # ── the client ──
 
@@ -626,7 +485,7 @@ class Answering:
         headers.append((b"x-faregate-deployment", _header_text(target.name)))
         headers.append((b"x-faregate-model", _header_text(model or target.model)))
         headers.append((b"x-faregate-rule", _header_text(decision.rule)))
-        headers.append((b"x-faregate-attempts", b"%d" % self.attempt))
+        headers.append((b"x-faregate-attempts", b"%d" % self.plan.made))
         if changed:
             headers.append((b"x-faregate-changed", _header_text(", ".join(changed))))
         if self.services.simulated:
@@ -646,7 +505,8 @@ class Answering:
             [
                 *errors.error_headers(error),
                 (b"content-length", b"%d" % len(body)),
-                (b"x-faregate-attempts", b"%d" % self.attempt),
+                (b"x-faregate-attempts", b"%d" % self.plan.made),
+                *self.plan.headers(),
                 *self.answer_headers,
             ],
             body,
@@ -663,25 +523,8 @@ def _let_go(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _is_json(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
-
-
 def _is_event_stream(exchange: Exchange) -> bool:
     for name, value in exchange.headers:
         if name == b"content-type":
             return value.lower().startswith(b"text/event-stream")
     return True  # a stream that says nothing of its type is looked at as one
-
-
-def _broken(failure: UpstreamFailure) -> GatewayError:
-    """What ends a stream that broke after its first content."""
-    if failure.kind in ("idle_timeout", "total_timeout", "first_token_timeout"):
-        return errors.upstream_timeout("the provider's stream did not go on within its time limit")
-    if failure.kind == "invalid_response":
-        return errors.upstream_invalid_response("the provider's stream is not of this form")
-    return errors.stream_interrupted("the provider's stream broke")

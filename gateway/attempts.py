@@ -9,7 +9,10 @@ The rules (all hold only while no byte has gone to the client; after that there 
 - 400, 404, 413, 422 are the client's: relayed, never repeated, no mark against the deployment; the one
   exception is a prompt too long for this deployment, which moves once to one with a larger window;
 - 401 and 403 are the operator's: the next deployment, and this one rests;
-- over the whole process retries stay under a fifth of the requests of the last ten seconds, or three a second.
+- a request that broke before any answer may have been worked on: it goes to the next deployment, except when the
+  client gave it an idempotency key: then once more to the same one first, which may have the answer ready;
+- over the whole process retries stay under a fifth of the requests of the last ten seconds, or three a second;
+  a move to a deployment whose last attempt went well is counted, but never refused.
 """
 
 from dataclasses import dataclass
@@ -23,7 +26,7 @@ QUOTA_REST_SECONDS = 300.0  # a provider whose quota is gone
 KEY_REST_SECONDS = 60.0  # a provider that refuses the operator's key
 
 Cost = Literal["unbilled", "estimated"]
-Again = Literal["no", "elsewhere", "anywhere", "larger_window"]
+Again = Literal["no", "here", "elsewhere", "anywhere", "larger_window"]
 Health = Literal["ignored", "failed", "rests"]
 
 
@@ -84,10 +87,17 @@ BROKEN = Verdict(again="elsewhere", cost="estimated", health="failed")
 """A 200 that began as an answer and is not a whole one."""
 
 
+REPEATED = Verdict(again="here", cost="estimated", health="failed")
+"""Broken before any answer, with an idempotency key: the same deployment is asked once more."""
+
+
 def pause_seconds(attempt: int, random: Random, *, base_seconds: float) -> float:
-    """How long to wait before asking the same deployment again: full jitter over a doubling span."""
+    """How long to wait before asking the same deployment again, after so many attempts.
+
+    Jitter over the upper half of a doubling span: the pauses of one request grow, and no two requests keep step.
+    """
     span = base_seconds * (2 ** (attempt - 1))
-    return random.uniform(span / 4, span)  # noqa: S311 - spreads load, guards nothing
+    return random.uniform(span / 2, span)
 
 
 class RetryBudget:
@@ -101,6 +111,7 @@ class RetryBudget:
         self._second = 0
         self._requests = [0] * self.WINDOW_SECONDS
         self._retries = [0] * self.WINDOW_SECONDS
+        self._unwell: set[str] = set()  # deployments whose last attempt failed
 
     def _turn(self, now: float) -> int:
         second = int(now)
@@ -116,12 +127,27 @@ class RetryBudget:
         """A request came in; `now` is a monotonic clock in seconds."""
         self._requests[self._turn(now)] += 1
 
-    def may_retry(self, now: float) -> bool:
-        """True, and counted, if one more retry is within the budget."""
+    def may_retry(self, deployment: str, now: float) -> bool:
+        """True, and counted, if one more attempt, at this deployment, is within the budget.
+
+        Where the last attempt there went well it always is: one deployment's failures must not become errors
+        while another is healthy. When everything fails, nothing looks well and the budget holds.
+        """
         slot = self._turn(now)
-        if self._retries[slot] >= self.FLOOR_PER_SECOND and sum(self._retries) >= self.SHARE * sum(
-            self._requests
+        if (
+            deployment in self._unwell
+            and self._retries[slot] >= self.FLOOR_PER_SECOND
+            and sum(self._retries) >= self.SHARE * sum(self._requests)
         ):
             return False
         self._retries[slot] += 1
         return True
+
+    def failed(self, deployment: str) -> None:
+        """An attempt at this deployment failed by its fault."""
+        self._unwell.add(deployment)
+
+    def answered(self, deployment: str) -> None:
+        """An attempt at this deployment went well."""
+        if self._unwell:
+            self._unwell.discard(deployment)

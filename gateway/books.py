@@ -200,7 +200,8 @@ class Books:
             ceiling = target.ceiling or 0
             cost = PicoUsd((usage.input_total + usage.output_total) * ceiling)
         self._services.state.settle(admission, cost=cost, tokens=usage.input_total + usage.output_total)
-        self._held = None
+        if self._held is admission:
+            self._held = None
 
     def close(
         self, *, state: RequestState, status: int, error: str | None = None, first_byte_ms: int | None = None

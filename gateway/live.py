@@ -6,7 +6,7 @@ keeps it. Connections to a provider whose settings did not change are kept over 
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
 from typing import Protocol
@@ -15,6 +15,7 @@ from gateway.attempts import RetryBudget
 from gateway.auth import KeyRing
 from gateway.config import Config
 from gateway.config.model import Parameters, Provider
+from gateway.errors import GatewayError
 from gateway.ids import RequestIds
 from gateway.metrics import Metrics, Names
 from gateway.shared_state import SharedState
@@ -203,6 +204,8 @@ class Services:
     clock: Callable[[], float]  # monotonic seconds
     closed: Callable[[Admitted, Closed], None]  # metrics and the log line; must not raise
     warn: Callable[[str, Mapping[str, object]], None]  # one structured log line
+    refusals: dict[str, GatewayError] = field(default_factory=dict[str, GatewayError])
+    """Deployment -> why it rests, where its provider said so (a limit, a quota, a key), in the client's words."""
     simulated: bool = False  # answers come from the simulated provider
     names_attempts: bool = False  # send each attempt's id to the provider (tests switch it on)
     retry_base_seconds: float = 0.25

@@ -83,6 +83,17 @@ def to_client(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes
     return passed
 
 
+def beside_an_error(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Of a provider's error answer the headers that go to the client beside our own: its limits and its id."""
+    passed: list[tuple[bytes, bytes]] = []
+    for name, value in headers:
+        if name.startswith(b"x-ratelimit-"):
+            passed.append((name, value))
+        elif name in _IDS:
+            passed.append((UPSTREAM_REQUEST_ID, value))
+    return passed
+
+
 def client_request_id(value: bytes | None) -> str | None:
     """A client's own request id if it may be kept beside ours: 1 to 128 of `[A-Za-z0-9._-]`. Else None."""
     if not value or len(value) > _LONGEST_ID or not _ID_CHARACTERS.issuperset(value):
