@@ -57,7 +57,7 @@ class DataApp:
         request_id = scope["request_id"] = self.services.ids.next()
         sink = AsgiSink(scope, send)
         try:
-            path: str = scope["path"]
+            path = scope["raw_path"].decode("latin-1")  # as it was sent: no other spelling is the same path
             if path == CHAT:
                 if scope["method"] != "POST":
                     raise errors.method_not_allowed(scope["method"], path)
@@ -182,8 +182,7 @@ class DataApp:
         now = services.wall_ms() / 1000
         caller = services.keys.caller_of(scope["headers"], address=scope["client"][0], now=now)
         names = names_for(services.live, limits_of(services.live, caller))
-        raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        wanted = unquote(raw.partition(b"?")[0].decode("latin-1")).removeprefix(MODELS).removeprefix("/")
+        wanted = unquote(scope["raw_path"].decode("latin-1").removeprefix(MODELS).removeprefix("/"))
         if not wanted:
             body = model_list(names)
         elif wanted in names:
