@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 LOCKS  := requirements
 
 # uv installs what the lock files name, and refuses whatever has another hash.
-INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes
 
 .PHONY: help setup run demo test test-real test-clients test-all check check-only bench lock lock-check format dashboard-env
 
@@ -27,6 +27,7 @@ $(VENV)/.gateway: $(VENV)/.bootstrap $(LOCKS)/gateway.lock $(LOCKS)/build.lock p
 	@echo "Setting up the gateway's environment ..."
 	@$(INSTALL) -r $(LOCKS)/gateway.lock -r $(LOCKS)/build.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --offline --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q faregate gateway routers pricing ledger dashboard
 	@touch $@
 
 $(VENV)/.dashboard: $(VENV)/.gateway $(LOCKS)/dashboard.lock

@@ -68,8 +68,9 @@ def run(args: argparse.Namespace) -> int:
     import os
     import sys
     import time
-    from dataclasses import replace
     from pathlib import Path
+
+    from msgspec.structs import replace
 
     from gateway.config import ConfigProblems, load
     from gateway.errors import GatewayError
@@ -126,17 +127,17 @@ def run(args: argparse.Namespace) -> int:
 
 def as_facts(facts: "RequestFacts", seen: "Classification", found: "Explanation") -> dict[str, Any]:
     """Everything that was weighed, as plain values."""
-    from dataclasses import asdict
+    from msgspec import to_builtins
 
     from routers.decide import Decision
 
     decision = found.decision
     weighed: dict[str, Any] = {
-        "request": asdict(facts),
-        "classification": asdict(seen),
+        "request": to_builtins(facts),
+        "classification": to_builtins(seen),
         "asked": found.asked,
-        "passed_over": [asdict(passed) for passed in decision.passed_over],
-        "rules": [asdict(rule) for rule in found.rules],
+        "passed_over": to_builtins(decision.passed_over),
+        "rules": to_builtins(found.rules),
     }
     if isinstance(decision, Decision):
         weighed["decision"] = {

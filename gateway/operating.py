@@ -1,11 +1,11 @@
 """What the admin API asks of the running process: keys, the file in force, a trial of another one, an explanation."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gateway.admin import AdminServices, Checked, ConfigInfo, CreatedKey, KeyInfo, NewKey, ProblemInfo
 from gateway.config import Config, ConfigProblems, Problem, parse
@@ -73,8 +73,7 @@ def operating(
             now=time.time(),
             clock=services.clock(),
         )
-        weighed = {"request": asdict(facts), "classification": asdict(seen), **asdict(found)}
-        return json.loads(json.dumps(weighed, default=sorted))
+        return msgspec.to_builtins({"request": facts, "classification": seen, "explanation": found})
 
     return AdminServices(
         secret=config().gateway.admin_secret,

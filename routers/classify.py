@@ -139,10 +139,15 @@ def _asked_for(peek: Peek) -> Classification | None:
 
 def _kind_in(text: bytes) -> TaskKind | None:
     words = text.replace(b"\\n", b"  ").translate(_TO_WORDS).split()
-    kinds = {_WORDS[word] for word in _WORD_SET.intersection(words)}
+    known = _WORD_SET.intersection(words)
+    kinds: set[TaskKind] = set()
+    for word in known:
+        kinds.add(_WORDS[word])
     if b"resume" in words and not _SPANISH.isdisjoint(words):  # in English it is a CV
         kinds.add("summary")
-    if not kinds and any(lead in text for lead in _SIGN_LEADS):
+    if not kinds:
+        if text.isascii() or not any(lead in text for lead in _SIGN_LEADS):
+            return None
         kinds = {kind for sign, kind in _SIGNS if sign in text}
     for kind in _ORDER:
         if kind in kinds:

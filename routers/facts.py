@@ -1,7 +1,8 @@
 """What a rule may ask about a request. No text of the request is in here, so it may be written down."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 TaskKind = Literal[
     "chat", "agent", "code", "extraction", "summary", "translation", "reasoning", "long_context"
@@ -9,8 +10,7 @@ TaskKind = Literal[
 """What the classifier says a request is. A closed set: it is a metric label."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestFacts:
+class RequestFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request as the rules see it."""
 
     endpoint: Literal["chat"] = "chat"
@@ -40,8 +40,7 @@ class RequestFacts:
     user: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Classification:
+class Classification(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What kind of work a request is, how sure that is, and why."""
 
     task_kind: TaskKind

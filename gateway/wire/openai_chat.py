@@ -105,7 +105,6 @@ class ChatRequest:
     """A body that was read once. Its texts are kept as views of the bytes, not as copies."""
 
     __slots__ = (
-        "_read",
         "body",
         "choices",
         "has_audio",
@@ -114,6 +113,7 @@ class ChatRequest:
         "members",
         "messages",
         "model",
+        "read",
         "roles",
         "stream",
         "tool_results",
@@ -122,7 +122,7 @@ class ChatRequest:
 
     def __init__(self, body: bytes, read: _Body, seen: Scan) -> None:
         self.body = body
-        self._read = read
+        self.read = read
         self.members: dict[str, Member] = seen.members
         if read.messages is None:
             raise _absent_or_null("messages", seen)
@@ -171,7 +171,7 @@ class ChatRequest:
 
     def prefix(self) -> Iterable[memoryview]:
         """How the prompt begins: tools, system texts, the first user message; as the client's own bytes."""
-        read = self._read
+        read = self.read
         yield memoryview(read.tools)
         for message in self.messages:
             if message.role in ("system", "developer"):
@@ -183,42 +183,45 @@ class ChatRequest:
     @property
     def json_output(self) -> tuple[bool, bool]:
         """Whether it asks for JSON, and whether by a schema."""
-        kind = _member(self._read.response_format, "type")
+        kind = _member(self.read.response_format, "type")
         return kind in ("json_object", "json_schema"), kind == "json_schema"
 
     @property
     def has_tools(self) -> bool:
         """True if it offers tools, or functions in the older form."""
-        return _is_filled(self._read.tools) or _is_filled(self._read.functions)
+        return _is_filled(self.read.tools) or _is_filled(self.read.functions)
 
     @property
     def reasoning_effort(self) -> str | None:
         """How hard it asks to think."""
-        effort = self._read.reasoning_effort
+        effort = self.read.reasoning_effort
         if effort is None:
-            effort = _member(self._read.reasoning, "effort")
+            if self.read.reasoning is None:
+                return None
+            effort = _member(self.read.reasoning, "effort")
         return clean_id(effort)
 
     @property
     def service_tier(self) -> str | None:
         """The provider's own tier of service that it asks for."""
-        return clean_id(self._read.service_tier)
+        return clean_id(self.read.service_tier)
 
     def named(self, name: str) -> str | None:
         """A member of `metadata` that is an id or a label."""
-        metadata = self._read.metadata
+        metadata = self.read.metadata
         return None if metadata is None else clean_id(_member(metadata, name))
 
     @property
     def user(self) -> str | None:
         """The end user as the client names them."""
-        read = self._read
-        return clean_id(read.user) or clean_id(read.safety_identifier) or self.named("user_id")
+        read = self.read
+        named = None if read.metadata is None else self.named("user_id")
+        return clean_id(read.user) or clean_id(read.safety_identifier) or named
 
     @property
     def own_session(self) -> str | None:
         """The session as the client's own fields name it."""
-        read = self._read
+        read = self.read
         return (
             clean_id(read.prompt_cache_key)
             or self.named("session_id")
@@ -271,9 +274,23 @@ def facts_for(
             customer = _label(value)
         elif name == b"x-faregate-task":
             task = _label(value)
-    key_id = "" if caller is None else caller.key_id
+    key_id, team = "", ""
+    if caller is not None:
+        key_id, team = caller.key_id, caller.team
+        application = caller.application or application
+    read = request.read
+    metadata = read.metadata
+    if metadata is not None:
+        feature = feature or request.named("feature")
+        customer = customer or request.named("customer")
+        task = task or request.named("task")
+    json_output = json_schema = False
+    if read.response_format is not None:
+        json_output, json_schema = request.json_output
+    if session is None:
+        session = request.own_session or client_session or session_from_prefix(key_id, request.prefix())
+    roles = request.roles
     size = len(request.body)
-    json_output, json_schema = request.json_output
     return RequestFacts(
         model=request.model,
         stream=request.stream,
@@ -281,25 +298,22 @@ def facts_for(
         input_tokens=-(-size // BYTES_PER_TOKEN),
         max_output_tokens=request.max_output_tokens,
         choices=request.choices,
-        messages=len(request.roles),
-        turn=max(1, request.roles.count("user")),
+        messages=len(roles),
+        turn=roles.count("user") or 1,
         has_images=request.has_images,
         has_audio=request.has_audio,
         has_tools=request.has_tools,
         json_output=json_output,
         json_schema=json_schema,
         reasoning_effort=request.reasoning_effort,
-        service_tier=request.service_tier,
+        service_tier=None if read.service_tier is None else request.service_tier,
         key_id=key_id,
-        team="" if caller is None else caller.team,
-        application=(caller.application if caller is not None else None) or application,
-        feature=feature or request.named("feature"),
-        customer=customer or request.named("customer"),
-        task=task or request.named("task"),
-        session=session
-        or request.own_session
-        or client_session
-        or session_from_prefix(key_id, request.prefix()),
+        team=team,
+        application=application,
+        feature=feature,
+        customer=customer,
+        task=task,
+        session=session,
         user=request.user,
     )
 
@@ -558,6 +572,8 @@ def _label(value: bytes) -> str | None:
 
 def _is_filled(raw: msgspec.Raw) -> bool:
     """True if it is a list with something in it. What is neither a list nor null counts too."""
+    if raw is _NOTHING:
+        return False
     view = memoryview(raw)
     if not view or bytes(view[:4]) == b"null":
         return False

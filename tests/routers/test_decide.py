@@ -1,10 +1,10 @@
 """One request in, one plan out: by name, by rule, by default, and what is passed over."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from time import process_time
 
 import pytest
+from msgspec.structs import replace
 
 from routers.conditions import AnyOf, Condition
 from routers.decide import CallerLimits, Decision, PassedOver, Refused, decide, explain
