@@ -158,7 +158,7 @@ def _attempt(attempt: Mapping[str, Any], where: str) -> _Priced:
         requested_model=_text(request, "model", f"{where}request."),
         started_at=started_at,
         completed_at=completed_at,
-        requested_service_tier=request.get("service_tier"),
+        requested_service_tier=_maybe_text(request, "service_tier", f"{where}request."),
         batch=request.get("processing") == "batch",
     )
     flags = reading.flags | cost.flags
@@ -191,6 +191,8 @@ def _read(
         raise BadCase(f"{where}response.end is {end!r}; known are complete, client_abort, upstream_cut")
     dialect = _text(attempt, "dialect", where)
     estimate = request.get("input_tokens_estimate")
+    if estimate is not None and (isinstance(estimate, bool) or not isinstance(estimate, int) or estimate < 0):
+        raise BadCase(f"{where}request.input_tokens_estimate must be a number of tokens")
     packing: str | None = None
     for name, value in _object(response, "headers", f"{where}response.").items():
         if name.lower() == "content-encoding" and isinstance(value, str):
@@ -284,6 +286,10 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise BadCase(f"{where}{key} is missing or no text")
     return value
+
+
+def _maybe_text(table: Mapping[str, Any], key: str, where: str) -> str | None:
+    return None if table.get(key) is None else _text(table, key, where)
 
 
 def _object(table: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:

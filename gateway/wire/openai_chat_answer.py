@@ -53,6 +53,7 @@ DIALECTS: Final = (
 
 MAX_UNPACKED_BYTES = 64 * 1024 * 1024
 _MAX_MENDED_BYTES = 1 << 20  # of a truncated body that are looked through for text
+_DEEPEST_MENDED = 32
 _LONGEST_WORDS = 2_000  # of a provider's error message
 _NO_FEE_KEYS: Mapping[str, str] = MappingProxyType({})
 
@@ -728,7 +729,8 @@ def _dict(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
+# A text that never ends is one token too, so that nothing is searched twice.
+_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+("|\\?\Z)|[{}\[\],]', re.DOTALL)
 
 
 def _mended(body: bytes) -> _Event | None:
@@ -738,24 +740,26 @@ def _mended(body: bytes) -> _Event | None:
         return None
     closers: list[bytes] = []
     last_comma: tuple[int, bytes] | None = None  # where it stands, and what closes all that was open there
-    end = 0
+    in_text = False
     for token in _STRUCTURE.finditer(body):
         text = token[0]
-        end = token.end()
-        if text in (b"{", b"["):
+        if token[1] is not None:
+            in_text = token[1] != b'"'
+        elif text in (b"{", b"["):
             closers.append(b"}" if text == b"{" else b"]")
+            if len(closers) > _DEEPEST_MENDED:
+                return None
         elif text in (b"}", b"]"):
             if not closers:
                 return None
             closers.pop()
         elif text == b",":
             last_comma = (token.start(), b"".join(reversed(closers)))
-    quote = body.find(b'"', end)
     close = b"".join(reversed(closers))
     tries: list[bytes] = []
-    if quote >= 0:  # it broke inside a text; up to five bytes of an escape may be lost
+    if in_text:  # it broke inside a text; up to five bytes of an escape may be lost
         broken = re.sub(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z", b"", body)
-        tries.append(broken + b'"' + close)
+        tries += [body + b'"' + close, broken + b'"' + close]
     tries.append(body + close)
     if last_comma is not None:
         tries.append(body[: last_comma[0]] + last_comma[1])
