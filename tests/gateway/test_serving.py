@@ -339,23 +339,23 @@ def test_an_exception_is_answered_500_without_its_text(caplog: pytest.LogCapture
     assert "ValueError" in caplog.text
 
 
-async def _returns_early(send: Send) -> None:
-    return
-
-
-async def _splits_a_header(send: Send) -> None:
-    await respond(send, b"ok", (b"x-a", b"b\r\nset-cookie: c"))
-
-
-@pytest.mark.parametrize("does", [_returns_early, _splits_a_header])
-def test_an_application_that_fails_before_its_answer_is_answered_500(does: Waits) -> None:
+@pytest.mark.parametrize("value", [b"b\r\nset-cookie: c", b"b\nset-cookie: c", b"b\rset-cookie: c", b"b\0"])
+@pytest.mark.parametrize("in_name", [False, True])
+def test_no_header_of_an_answer_can_make_another(value: bytes, in_name: bool) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await does(send)
+        await respond(send, b"ok", (value, b"a") if in_name else (b"x-a", value))
 
     got = run(once(app, request()))
 
     assert got.startswith(b"HTTP/1.1 500 ")
     assert b"set-cookie" not in got
+
+
+def test_an_application_that_returns_without_an_answer_is_answered_500() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        return
+
+    assert run(once(app, request())).startswith(b"HTTP/1.1 500 ")
 
 
 def test_an_application_that_fails_in_its_answer_is_cut_off() -> None:

@@ -450,6 +450,7 @@ def test_what_was_spent_without_redis_is_told_when_it_is_back(own_redis: Server)
             freeze(own_redis)
             paid = await granted(one, demand(30))
             one.settle(paid, cost=PicoUsd(25), tokens=1)
+            assert one.budget_left_share("search", None) == 0.875  # 100 held there, 25 not told yet
             still_held = await granted(one, demand(40))
             while not one.degraded:
                 await ask(one, demand(0))
