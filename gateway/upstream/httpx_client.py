@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
+import httpcore
 import httpx
 
 from gateway.upstream import Call, FailureKind
@@ -30,7 +31,7 @@ for _name in ("httpx", "httpcore", "hpack", "h2"):
 class HttpxExchange(BufferedExchange):
     """One attempt through httpx."""
 
-    __slots__ = ("_drained", "fresh", "phase", "task")
+    __slots__ = ("_drained", "_opening", "fresh", "phase", "task")
 
     task: asyncio.Task[None] | None
 
@@ -40,18 +41,26 @@ class HttpxExchange(BufferedExchange):
         self.fresh = False  # a connection was opened for it
         self.phase: FailureKind = "connect_refused"
         self._drained: asyncio.Event | None = None
+        self._opening: httpcore.AsyncNetworkStream | None = None
 
     async def trace(self, name: str, info: dict[str, Any]) -> None:
         """What httpcore does just now (its trace extension)."""
-        del info
         if name == "connection.connect_tcp.started":
             self.fresh = True
             self._phase_due = self._loop.time() + self.limits.connect_seconds
             self.arm(self._loop.time())
+        elif name.endswith("connect_tcp.complete"):
+            stream = info.get("return_value")
+            if isinstance(stream, httpcore.AsyncNetworkStream):
+                self._opening = stream
         elif name.endswith("start_tls.started"):
             self.phase = "tls"
+        elif name.endswith("start_tls.failed"):
+            if self._opening is not None:  # httpcore forgets it when the handshake is cancelled
+                await self._opening.aclose()
         elif name.endswith("send_request_headers.started"):
             self._phase_due = inf
+            self._opening = None
             self.sent = True
             self.phase = "reset"
 

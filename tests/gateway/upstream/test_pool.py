@@ -160,37 +160,6 @@ def test_an_unused_connection_is_closed_after_a_while(loop: str) -> None:
     run(trial(), loop)
 
 
-@both_loops
-def test_a_handshake_that_stalls_ends_at_the_connect_limit(loop: str) -> None:  # U7
-    async def script(wire: Wire) -> None:
-        await wire.gone()
-
-    async def trial() -> None:
-        async with serving(script) as server, own(server.url.replace("http", "https")) as provider:
-            failure, _ = await failure_of(provider, call(connect=0.1))
-            assert (failure.kind, failure.sent) == ("connect_timeout", False)
-            await until(lambda: server.open == 0)
-            assert provider.standing().opening == provider.standing().in_use == 0
-
-    run(trial(), loop)
-
-
-@both_loops
-def test_who_leaves_during_the_handshake_takes_the_connection_along(loop: str) -> None:
-    async def script(wire: Wire) -> None:
-        await wire.gone()
-
-    async def trial() -> None:
-        async with serving(script) as server, own(server.url.replace("http", "https")) as provider:
-            exchange = provider.open(call())
-            await until(lambda: server.open == 1)
-            exchange.cancel(ClientLeft())
-            await until(lambda: server.open == 0)
-            assert provider.standing().opening == 0
-
-    run(trial(), loop)
-
-
 async def _echo(wire: Wire) -> None:
     """Answers with the request's own words, whole or as a stream, a moment later."""
     dice = random.Random(wire.number)

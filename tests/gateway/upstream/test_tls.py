@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway.upstream import ClientLeft
 from gateway.upstream.tls import context_for
 from tests.gateway.upstream.servers import (
     KEY,
     Authority,
     Client,
+    Wire,
     always,
     ask,
     both_clients,
@@ -17,6 +19,7 @@ from tests.gateway.upstream.servers import (
     failure_of,
     run,
     serving,
+    until,
     upstream,
     whole,
 )
@@ -87,14 +90,56 @@ def test_a_certificate_that_proves_nothing_ends_the_attempt_before_anything_is_s
 @both_loops
 @both_clients
 def test_a_provider_that_speaks_no_tls_is_a_failed_handshake(client: Client, loop: str) -> None:
+    async def speaks_first(wire: Wire) -> None:
+        await wire.say(b"220 mail.test\r\n")
+        await wire.gone()
+
     async def trial() -> None:
         async with (
-            serving(always(whole())) as server,
+            serving(speaks_first) as server,
             upstream(client, f"https://localhost:{server.port}/v1") as provider,
         ):
-            failure, _ = await failure_of(provider, call(connect=1))
-            assert failure.sent is False
-            assert failure.kind in ("tls", "connect_timeout")
+            failure, _ = await failure_of(provider, call())
+            assert (failure.kind, failure.sent) == ("tls", False)
+            assert "handshake failed: wrong version number" in failure.detail
+            await until(lambda: server.open == 0)
+
+    run(trial(), loop)
+
+
+async def _stalls(wire: Wire) -> None:
+    await wire.gone()
+
+
+@both_loops
+@both_clients
+def test_a_handshake_that_stalls_ends_at_the_connect_limit(client: Client, loop: str) -> None:  # U7
+    async def trial() -> None:
+        async with (
+            serving(_stalls) as server,
+            upstream(client, f"https://localhost:{server.port}/v1") as provider,
+        ):
+            failure, _ = await failure_of(provider, call(connect=0.1))
+            assert (failure.kind, failure.sent) == ("connect_timeout", False)
+            await until(lambda: server.open == 0)
+
+    run(trial(), loop)
+
+
+@both_loops
+@both_clients
+def test_who_leaves_during_the_handshake_takes_the_connection_along(client: Client, loop: str) -> None:
+    async def trial() -> None:
+        async with (
+            serving(_stalls) as server,
+            upstream(client, f"https://localhost:{server.port}/v1") as provider,
+        ):
+            exchange = provider.open(call())
+            await until(lambda: server.open == 1)
+            exchange.cancel(ClientLeft())
+            await until(lambda: server.open == 0)
+            with pytest.raises(ClientLeft):
+                await exchange.head()
 
     run(trial(), loop)
 
