@@ -54,7 +54,12 @@ def delta(index: int = 0, finish_reason: str | None = None, **fields: Any) -> by
 
 
 def usage(prompt: int, completion: int, **more: int) -> dict[str, int]:
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, **more}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        **more,
+    }
 
 
 ONLY_USAGE = event(choices=[], usage=usage(20, 7))
@@ -64,7 +69,9 @@ def stream(*, drop_usage: bool = False, dialect: str = "openai") -> ChatStream:
     return ChatStream(dialect=dialect, drop_usage=drop_usage)
 
 
-def fed(body: bytes, *cuts: int, drop_usage: bool = False, dialect: str = "openai") -> tuple[ChatStream, bytes]:
+def fed(
+    body: bytes, *cuts: int, drop_usage: bool = False, dialect: str = "openai"
+) -> tuple[ChatStream, bytes]:
     """A stream that was given a body in pieces, and all that it gave out."""
     meter = stream(drop_usage=drop_usage, dialect=dialect)
     borders = [0, *sorted(cuts), len(body)]
@@ -72,7 +79,9 @@ def fed(body: bytes, *cuts: int, drop_usage: bool = False, dialect: str = "opena
     return meter, out + meter.rest()
 
 
-def read(meter: ChatStream, end: End = "complete", *, status: int = 200, estimate: int | None = 33) -> Reading:
+def read(
+    meter: ChatStream, end: End = "complete", *, status: int = 200, estimate: int | None = 33
+) -> Reading:
     return meter.reading(status=status, end=end, input_tokens_estimate=estimate)
 
 
@@ -200,7 +209,11 @@ def test_any_stream_reads_the_same_however_it_is_cut(
     meter, pieces = fed(body, *(min(cut, len(body)) for cut in cuts), drop_usage=drop_usage)
     assert pieces == out
     assert (read(meter), meter.error) == (read(whole), whole.error)
-    assert (meter.finished, meter.content_seen, meter.events) == (whole.finished, whole.content_seen, whole.events)
+    assert (meter.finished, meter.content_seen, meter.events) == (
+        whole.finished,
+        whole.content_seen,
+        whole.events,
+    )
     ends: tuple[End, ...] = ("client_abort", "upstream_cut")
     for end in ends:
         assert read(meter, end) == read(whole, end)
@@ -267,7 +280,13 @@ def test_any_bytes_are_read_without_an_exception(data: bytes, cuts: list[int]) -
         (delta(reasoning="hm", reasoning_content="hm"), True, 2),
         (delta(reasoning="hm", reasoning_details=[{"type": "reasoning.text", "text": "hm"}]), True, 2),
         (delta(reasoning_details=[{"type": "reasoning.text", "text": "hm"}]), True, 2),
-        (delta(content=[{"type": "text", "text": "ab"}, {"type": "thinking", "thinking": [{"text": "c"}]}]), True, 3),
+        (
+            delta(
+                content=[{"type": "text", "text": "ab"}, {"type": "thinking", "thinking": [{"text": "c"}]}]
+            ),
+            True,
+            3,
+        ),
         (delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "fn", "arguments": ""}}]), True, 2),
         (delta(tool_calls=[{"index": 0, "function": {"arguments": "{}"}}]), True, 2),
         (delta(tool_calls=[{"index": 0, "id": "c"}]), True, 0),
@@ -275,9 +294,17 @@ def test_any_bytes_are_read_without_an_exception(data: bytes, cuts: list[int]) -
         (delta(function_call={"name": "f", "arguments": "{}"}), True, 3),
         (delta(audio={"transcript": "hi", "data": "AAAA"}), True, 2),
         (delta(finish_reason="stop"), True, 0),
-        (event(choices=[{"index": 0, "delta": {"content": "a"}}, {"index": 1, "delta": {"content": "b"}}]), True, 2),
+        (
+            event(choices=[{"index": 0, "delta": {"content": "a"}}, {"index": 1, "delta": {"content": "b"}}]),
+            True,
+            2,
+        ),
         (event(choices=[{"index": 0, "message": {"content": "abc"}}]), True, 3),
-        (event(choices=[{"index": 0, "delta": {"content": "a"}, "message": {"content": "all of it"}}]), True, 1),
+        (
+            event(choices=[{"index": 0, "delta": {"content": "a"}, "message": {"content": "all of it"}}]),
+            True,
+            1,
+        ),
         (event(choices=[{"index": 0, "delta": "odd"}, 7, {"index": 1, "delta": {"content": "b"}}]), True, 1),
     ],
 )
@@ -319,7 +346,11 @@ def test_an_error_event_stops_what_is_passed_on_and_not_the_count() -> None:
     meter, out = fed(delta(content="abcd") + error + ONLY_USAGE + DONE)
     assert out == delta(content="abcd")
     assert meter.error is not None
-    assert (meter.error.kind, meter.error.message, meter.error.type) == ("error_event", "worker gone", "server")
+    assert (meter.error.kind, meter.error.message, meter.error.type) == (
+        "error_event",
+        "worker gone",
+        "server",
+    )
     assert (meter.error.code, meter.error.status) == ("502", 502)
     assert summary(read(meter)) == ("provider", 20, 7, {"upstream_error"})
 
@@ -384,7 +415,10 @@ def test_an_event_at_the_limit_passes() -> None:
 
 
 def test_memory_is_bounded_whatever_comes() -> None:
-    pieces = [delta(content="some text"), event(choices=[], usage=usage(1, 1, **{f"x{n}": n for n in range(50)}))]
+    pieces = [
+        delta(content="some text"),
+        event(choices=[], usage=usage(1, 1, **{f"x{n}": n for n in range(50)})),
+    ]
     endless = b"x" * 65_536
     meter, other = stream(), stream()
     meter.feed(pieces[0])
@@ -453,14 +487,34 @@ TEXT = delta(content="eight by")
         (EARLY + TEXT, "upstream_cut", ("mixed", 20, 2, {"estimated_output", "upstream_cut"})),
         (TEXT + EARLY, "upstream_cut", ("provider_partial", 20, 1, {"upstream_cut"})),
         (EARLY, "client_abort", ("mixed", 20, 1, {"estimated_output", "client_abort"})),
-        (event(choices=[], usage=usage(20, 9)) + TEXT, "client_abort", ("mixed", 20, 9, {"estimated_output", "client_abort"})),
-        (TEXT + event(error="x"), "complete", ("estimated", 33, 2, {"estimated_input", "estimated_output", "upstream_error"})),
-        (EARLY + TEXT + event(error="x"), "complete", ("mixed", 20, 2, {"estimated_output", "upstream_error"})),
+        (
+            event(choices=[], usage=usage(20, 9)) + TEXT,
+            "client_abort",
+            ("mixed", 20, 9, {"estimated_output", "client_abort"}),
+        ),
+        (
+            TEXT + event(error="x"),
+            "complete",
+            ("estimated", 33, 2, {"estimated_input", "estimated_output", "upstream_error"}),
+        ),
+        (
+            EARLY + TEXT + event(error="x"),
+            "complete",
+            ("mixed", 20, 2, {"estimated_output", "upstream_error"}),
+        ),
         (TEXT + EARLY + event(error="x"), "complete", ("provider", 20, 1, {"upstream_error"})),
         (EARLY + event(error="x"), "complete", ("provider", 20, 1, {"upstream_error"})),
         (event(error="x"), "client_abort", ("none", 0, 0, {"upstream_error", "client_abort"})),
-        (TEXT + event(choices=[], usage={"prompt_tokens": 20}), "complete", ("mixed", 20, 2, {"estimated_output"})),
-        (TEXT + event(choices=[], usage={"completion_tokens": 9}), "complete", ("mixed", 33, 9, {"estimated_input"})),
+        (
+            TEXT + event(choices=[], usage={"prompt_tokens": 20}),
+            "complete",
+            ("mixed", 20, 2, {"estimated_output"}),
+        ),
+        (
+            TEXT + event(choices=[], usage={"completion_tokens": 9}),
+            "complete",
+            ("mixed", 33, 9, {"estimated_input"}),
+        ),
         (
             TEXT + event(choices=[], usage={"total_tokens": 9}),
             "complete",
@@ -477,7 +531,12 @@ def test_what_is_missing_is_estimated_and_flagged(
 
 def test_an_http_error_costs_nothing_whatever_its_body_is() -> None:
     assert summary(read(fed(TEXT + ONLY_USAGE)[0], status=500)) == ("none", 0, 0, {"http_error"})
-    assert summary(read_whole(whole(usage=usage(1, 1)), status=404, dialect="openai")) == ("none", 0, 0, {"http_error"})
+    assert summary(read_whole(whole(usage=usage(1, 1)), status=404, dialect="openai")) == (
+        "none",
+        0,
+        0,
+        {"http_error"},
+    )
 
 
 def test_the_counter_can_be_replaced() -> None:
@@ -487,7 +546,12 @@ def test_the_counter_can_be_replaced() -> None:
 
 
 def test_an_unknown_estimate_of_the_input_is_flagged_and_counts_as_nothing() -> None:
-    assert summary(read(fed(TEXT)[0], estimate=None)) == ("estimated", 0, 2, {"estimated_input", "estimated_output"})
+    assert summary(read(fed(TEXT)[0], estimate=None)) == (
+        "estimated",
+        0,
+        2,
+        {"estimated_input", "estimated_output"},
+    )
 
 
 # ── whole answers ──
@@ -504,14 +568,28 @@ def whole_reading(body: bytes, end: End = "complete", **more: Any) -> Reading:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"<html><body>Sign in</body></html>", b"{}", b"[]", b"null", b'"x"', b'{"message": "moved"}', b"\xff\xfe"],
+    [
+        b"",
+        b"<html><body>Sign in</body></html>",
+        b"{}",
+        b"[]",
+        b"null",
+        b'"x"',
+        b'{"message": "moved"}',
+        b"\xff\xfe",
+    ],
 )
 def test_a_200_that_is_no_answer_costs_nothing(body: bytes) -> None:
     assert summary(whole_reading(body)) == ("none", 0, 0, {"upstream_error"})
 
 
 def test_an_answer_that_our_client_did_not_wait_for_is_estimated() -> None:
-    assert summary(whole_reading(b"", "client_abort")) == ("estimated", 33, 0, {"estimated_input", "client_abort"})
+    assert summary(whole_reading(b"", "client_abort")) == (
+        "estimated",
+        33,
+        0,
+        {"estimated_input", "client_abort"},
+    )
 
 
 def test_an_error_in_a_200_is_free_unless_there_was_usage_or_text() -> None:
@@ -568,7 +646,10 @@ def test_a_packed_stream_is_unpacked_in_pieces() -> None:
     packed = gzip.compress(b"first") + gzip.compress(b" second")
     for size in (1, 7, 100):
         unpacker = Unpacker("GZIP")
-        assert b"".join(unpacker.feed(packed[at : at + size]) for at in range(0, len(packed), size)) == b"first second"
+        assert (
+            b"".join(unpacker.feed(packed[at : at + size]) for at in range(0, len(packed), size))
+            == b"first second"
+        )
 
 
 def test_numbers_of_money_are_exact() -> None:
@@ -578,7 +659,9 @@ def test_numbers_of_money_are_exact() -> None:
 
 
 def test_a_fee_key_is_a_word_of_the_usage_object() -> None:
-    reading = whole_reading(whole(usage={**usage(1, 1), "search_context_size": "low", "cached": True, "n": 3}))
+    reading = whole_reading(
+        whole(usage={**usage(1, 1), "search_context_size": "low", "cached": True, "n": 3})
+    )
     assert dict(reading.fee_keys) == {"search_context_size": "low", "cached": "true"}
 
 

@@ -24,7 +24,9 @@ def used(result: Counted) -> dict[str, int]:
     return {name: count for name, count in {**(result.input or {}), **(result.output or {})}.items() if count}
 
 
-def counts(prompt: int | None, completion: int | None, total: int | None = None, **more: Any) -> dict[str, Any]:
+def counts(
+    prompt: int | None, completion: int | None, total: int | None = None, **more: Any
+) -> dict[str, Any]:
     main = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
     return {**{key: value for key, value in main.items() if value is not None}, **more}
 
@@ -74,7 +76,10 @@ def test_a_count_is_a_whole_number_of_at_least_0(value: Any, count: int | None, 
 
 
 def test_a_field_that_is_no_count_is_not_flagged() -> None:
-    assert merged({"queue_time": Decimal("0.07"), "prompt_audio_seconds": "x", "prompt_tokens_details": 7}).flags == set()
+    assert (
+        merged({"queue_time": Decimal("0.07"), "prompt_audio_seconds": "x", "prompt_tokens_details": 7}).flags
+        == set()
+    )
 
 
 def test_usages_are_merged_field_by_field_and_the_larger_counts() -> None:
@@ -148,7 +153,9 @@ def test_written_tokens_have_many_names(usage: dict[str, Any], five_minutes: int
 def test_the_total_shows_where_cached_tokens_were(
     total: int | None, place: str, uncached: int, flags: set[str]
 ) -> None:
-    result = counted(counts(100, 10, total, cached_tokens=30, cache_creation_input_tokens=10, **reasoning(10)))
+    result = counted(
+        counts(100, 10, total, cached_tokens=30, cache_creation_input_tokens=10, **reasoning(10))
+    )
     assert result.input is not None
     assert (result.cached_on_wire, result.input["input_uncached"], result.flags) == (place, uncached, flags)
 
@@ -189,7 +196,11 @@ def test_reasoning_at_the_top_counts_only_where_the_details_say_nothing() -> Non
 @pytest.mark.parametrize("dialect", ["gemini", "gemini-openai"])
 def test_what_geminis_total_has_over_is_reasoning(dialect: str) -> None:
     result = counted(counts(20, 151, 553), dialect)
-    assert (used(result)["output_reasoning"], result.reasoning_on_wire, result.flags) == (382, "beside", frozenset())
+    assert (used(result)["output_reasoning"], result.reasoning_on_wire, result.flags) == (
+        382,
+        "beside",
+        frozenset(),
+    )
     assert counted(counts(20, 151, 553)).flags == {"totals_mismatch"}
 
 
@@ -199,8 +210,12 @@ def test_parts_that_do_not_fit_are_cut_and_flagged() -> None:
     assert used(both) == {"input_cached": 80, "cache_write_5m": 20, "output_text": 10}
     thought = counted(counts(100, 10, 110, **reasoning(30)))
     assert used(thought) == {"input_uncached": 100, "output_reasoning": 10}
-    assert counted(counts(100, 10, 110, cached_tokens=120)).flags == both.flags == thought.flags == {"clamped"}
-    assert counted(counts(100, 10, 999, cached_tokens=120)).flags == {"clamped"}  # then the total says nothing
+    assert (
+        counted(counts(100, 10, 110, cached_tokens=120)).flags == both.flags == thought.flags == {"clamped"}
+    )
+    assert counted(counts(100, 10, 999, cached_tokens=120)).flags == {
+        "clamped"
+    }  # then the total says nothing
 
 
 def test_audio_and_images_are_parts() -> None:
@@ -238,7 +253,9 @@ def test_a_side_whose_count_is_missing_stays_unknown() -> None:
 def test_tools_and_further_counts_are_read() -> None:
     result = counted({**counts(1, 1), "num_sources_used": 4, "num_search_queries": 2, "citation_tokens": 9})
     assert (result.tools, result.extra) == ({"source": 4, "search_query": 2}, {"citation": 9})
-    assert counted({**counts(1, 1), "prompt_tokens_details": {"search_tokens": 300}}).tools == {"web_search": 1}
+    assert counted({**counts(1, 1), "prompt_tokens_details": {"search_tokens": 300}}).tools == {
+        "web_search": 1
+    }
     assert counted({**counts(1, 1), "num_sources_used": 0, "citation_tokens": 0}).tools == {}
 
 
@@ -247,7 +264,11 @@ def test_tools_and_further_counts_are_read() -> None:
     [
         ("openrouter", {"cost": Decimal("0.00476245")}, "0.00476245"),
         ("openrouter", {"cost": Decimal("0.5"), "cost_details": {"upstream_inference_cost": 2}}, "0.5"),
-        ("openrouter", {"cost": 1, "is_byok": True, "cost_details": {"upstream_inference_cost": Decimal("0.5")}}, "1.5"),
+        (
+            "openrouter",
+            {"cost": 1, "is_byok": True, "cost_details": {"upstream_inference_cost": Decimal("0.5")}},
+            "1.5",
+        ),
         ("openrouter", {"cost": 1, "is_byok": True, "cost_details": {"upstream_inference_cost": None}}, "1"),
         ("openai", {"cost": 1}, None),
         ("xai", {"cost_in_usd_ticks": 232856000}, "0.0232856"),
@@ -290,7 +311,10 @@ USAGE = st.fixed_dictionaries(
 )
 
 
-@given(usages=st.lists(USAGE, min_size=1, max_size=3), dialect=st.sampled_from(["openai", "xai", "gemini", "perplexity"]))
+@given(
+    usages=st.lists(USAGE, min_size=1, max_size=3),
+    dialect=st.sampled_from(["openai", "xai", "gemini", "perplexity"]),
+)
 def test_no_token_is_lost_doubled_or_negative(usages: list[dict[str, Any]], dialect: str) -> None:
     merge = merged(*usages)
     result = merge.counted(dialect)
@@ -309,7 +333,10 @@ def test_no_token_is_lost_doubled_or_negative(usages: list[dict[str, Any]], dial
 
 
 def fitting(usage: dict[str, Any]) -> dict[str, Any]:
-    return {**usage, "total_tokens": (usage.get("prompt_tokens") or 0) + (usage.get("completion_tokens") or 0)}
+    return {
+        **usage,
+        "total_tokens": (usage.get("prompt_tokens") or 0) + (usage.get("completion_tokens") or 0),
+    }
 
 
 @given(

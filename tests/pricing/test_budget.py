@@ -1,0 +1,127 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pricing.budget import worst_case
+from pricing.cost import cost_of
+from pricing.sheet import PriceBook, Sheet
+from pricing.usage import INPUT_BUCKETS, OUTPUT_BUCKETS, Reading, Usage
+
+AT = datetime(2026, 11, 2, 12, tzinfo=UTC)
+SHEET: dict[str, Any] = {
+    "rates": {
+        "input": "1",
+        "input_cached": "0.1",
+        "cache_write_5m": "1.25",
+        "cache_write_1h": "2",
+        "output": "4",
+    },
+    "windows": [{"name": "peak", "from": "13:00", "to": "14:00", "rates": {"output": "8"}}],
+    "clock": "response_end",
+    "long_context": {"threshold": 1000, "applies": "at_or_above", "rates": {"cache_write_1h": "5"}},
+    "service_tiers": {
+        "flex": {"rates": {"input": "0.5", "cache_write_1h": "1", "output": "2"}},
+        "priority": {"rates": {"output": "9"}, "long_context": {"rates": {"output": "20"}}},
+    },
+    "multipliers": {"inference_geo": {"us": "1.1"}},
+    "per_request_by": {"size": {"low": "0.001", "high": "0.002"}},
+}
+
+
+def most(
+    parts: dict[str, Any] | None = None, *, tokens: int = 10, output: int = 10, choices: int = 1, **more: Any
+) -> Any:
+    table = parts or {"rates": {"input": "1", "output": "4"}}
+    return worst_case(Sheet.from_table(table), tokens, output, choices, **{"at": AT, **more})
+
+
+def test_the_bound_is_input_and_output_of_every_choice() -> None:
+    assert most(choices=3) == (10 * 1 + 3 * 10 * 4) * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("parts", "per_input", "per_output"),
+    [
+        ({"rates": {"input": "1", "output": "4", "cache_write_1h": "2", "cache_write_5m": "1.25"}}, 2, 4),
+        ({"rates": {"input": "1", "output": "4", "output_reasoning": "6"}}, 1, 6),
+        ({"rates": {"input": "1", "output": "4", "input_audio": "30", "output_audio": "60"}}, 30, 60),
+        (
+            {
+                "rates": {"input": "1", "output": "4"},
+                "long_context": {"threshold": 9, "rates": {"input": "2"}},
+            },
+            2,
+            4,
+        ),
+        (
+            {
+                "rates": {"input": "1", "output": "4"},
+                "long_context": {"threshold": 10, "rates": {"input": "2"}},
+            },
+            1,
+            4,
+        ),
+    ],
+)
+def test_the_dearest_kind_counts(parts: dict[str, Any], per_input: int, per_output: int) -> None:
+    assert most(parts) == 10 * (per_input + per_output) * 1_000_000
+
+
+def test_audio_rates_do_not_count_where_there_can_be_no_audio() -> None:
+    parts = {"rates": {"input": "1", "output": "4", "input_audio": "30", "output_audio": "60"}}
+    assert most(parts, has_audio=False) == 50 * 1_000_000
+
+
+def test_a_cheap_tier_may_be_refused_and_auto_may_be_any() -> None:
+    assert most(SHEET, service_tier="flex") == most(SHEET)
+    assert most(SHEET, service_tier="auto") == most(SHEET, service_tier="priority") > most(SHEET)
+
+
+def test_what_has_no_price_then_has_no_bound() -> None:
+    table = {"versions": [{"from": "2026-12-01", "rates": {"input": "1", "output": "1"}}]}
+    assert most(table) is None
+    assert most({"rates": {"input": "1"}}) is None
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    given=st.lists(st.integers(0, 400), min_size=7, max_size=7),
+    made=st.lists(st.integers(0, 50), min_size=4, max_size=4),
+    asked=st.sampled_from([None, "flex", "priority", "default", "auto"]),
+    downgraded=st.booleans(),
+    minutes=st.integers(0, 180),
+    geo=st.sampled_from([None, "us"]),
+    size=st.sampled_from(["low", "high"]),
+)
+def test_no_answer_costs_more_than_its_bound(
+    given: list[int],
+    made: list[int],
+    asked: str | None,
+    downgraded: bool,
+    minutes: int,
+    geo: str | None,
+    size: str,
+) -> None:
+    usage = Usage(
+        **dict(zip(INPUT_BUCKETS, given, strict=True)), **dict(zip(OUTPUT_BUCKETS, made, strict=True))
+    )
+    bound = most(SHEET, tokens=usage.input_total, output=usage.output_total, service_tier=asked)
+    cost = cost_of(
+        Reading(
+            usage=usage,
+            source="provider",
+            service_tier="default" if downgraded else None,
+            inference_geo=geo,
+            fee_keys={"size": size},
+        ),
+        PriceBook.from_tables({"m": SHEET}),
+        requested_model="m",
+        started_at=AT,
+        completed_at=AT + timedelta(minutes=minutes),
+        requested_service_tier=asked,
+    )
+    assert cost.total is not None
+    assert cost.total <= bound

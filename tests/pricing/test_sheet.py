@@ -1,0 +1,254 @@
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pricing.sheet import PriceBook, PriceProblem, Sheet, load_book, undated
+
+RATES = {"input": "1", "output": "2"}
+START = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def sheet(**parts: Any) -> Sheet:
+    return Sheet.from_table({"rates": RATES, **parts}, name="m", origin="book")
+
+
+def dated(*days: str) -> Sheet:
+    versions = [
+        {"from": day, "rates": {"input": str(number), "output": "1"}} for number, day in enumerate(days, 1)
+    ]
+    return Sheet.from_table({"versions": versions}, name="m", origin="book")
+
+
+def version_at(prices: Sheet, moment: datetime) -> str | None:
+    row = prices.row_at(moment)
+    return None if row is None else row.version
+
+
+def test_the_latest_row_that_is_not_after_the_start_holds() -> None:
+    prices = dated("2026-07-30T00:00:00Z", "2026-06-01")
+    assert version_at(prices, START - timedelta(microseconds=1)) is None
+    assert version_at(prices, START) == "2026-06-01"
+    assert version_at(prices, datetime(2026, 7, 29, 23, 59, 59, tzinfo=UTC)) == "2026-06-01"
+    assert (
+        version_at(prices, datetime(2026, 7, 30, 2, tzinfo=timezone(timedelta(hours=2))))
+        == "2026-07-30T00:00:00Z"
+    )
+    assert [row.price_id for row in prices.rows] == ["book:m@2026-06-01", "book:m@2026-07-30T00:00:00Z"]
+
+
+def test_a_later_sheet_supersedes_rows_and_keeps_the_others() -> None:
+    joined = dated("2026-06-01", "2026-07-01").superseded_by(
+        Sheet.from_table({"versions": [{"from": date(2026, 7, 1), "rates": RATES}]}, name="m", origin="file")
+    )
+    assert [row.price_id for row in joined.rows] == ["book:m@2026-06-01", "file:m@2026-07-01"]
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "clock", "inside"),
+    [
+        ("01:00", "04:00", "00:59:59", False),
+        ("01:00", "04:00", "01:00:00", True),
+        ("01:00", "04:00", "03:59:59", True),
+        ("01:00", "04:00", "04:00:00", False),
+        ("16:30", "00:30", "00:29:59", True),
+        ("16:30", "00:30", "00:30:00", False),
+        ("16:30", "00:30", "16:30:00", True),
+        ("16:30", "24:00", "23:59:59", True),
+        ("16:30", "24:00", "00:00:00", False),
+    ],
+)
+def test_a_window_has_its_start_and_not_its_end(from_: str, to: str, clock: str, inside: bool) -> None:
+    window = {"name": "w", "from": from_, "to": to, "rates": {"input": "9"}}
+    row = sheet(windows=[window]).rows[0]
+    assert row.windows[0].holds_at(datetime.fromisoformat(f"2026-11-02T{clock}+00:00")) is inside
+
+
+def test_the_day_of_a_window_is_that_of_the_moment_in_utc() -> None:
+    window = {"name": "w", "days": [1], "from": "22:00", "to": "02:00", "rates": {"input": "9"}}
+    row = sheet(windows=[window]).rows[0]
+
+    def rate_set(moment: str) -> str:
+        at = datetime.fromisoformat(moment)
+        return row.rates_for(
+            started_at=at, completed_at=at, batch=False, service_tier=None, input_tokens=0
+        ).rate_set
+
+    assert rate_set("2026-11-02T23:00:00+00:00") == "w"  # a Monday
+    assert rate_set("2026-11-03T01:00:00+00:00") == "base"  # Tuesday, though the window began on Monday
+    assert rate_set("2026-11-03T01:00:00+02:00") == "w"  # still Monday in UTC
+
+
+def test_amounts_may_be_texts_decimals_and_whole_numbers() -> None:
+    for amount in ("2.5", Decimal("2.5"), "2.50"):
+        assert sheet(rates={**RATES, "input": amount}).rows[0].base.rates["input"] == 2_500_000
+    assert sheet(rates={**RATES, "input": 2}).rows[0].base.rates["input"] == 2_000_000
+
+
+def test_a_rate_with_many_decimals_is_kept_exactly_by_a_scale() -> None:
+    row = sheet(rates={**RATES, "input": "0.12345678"}).rows[0]
+    assert (row.scale, row.base.rates["input"], row.base.rates["output"]) == (100, 12_345_678, 200_000_000)
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ({"rates": {"imput": "1"}}, "rates.imput is unknown; did you mean input?"),
+        ({"rates": {"input": 0.1}}, 'rates.input must be a decimal text like "0.25"'),
+        ({"rates": {"input": "-1"}}, "rates.input must be a number of at least 0"),
+        ({"rates": {"input": "NaN"}}, "rates.input must be a number of at least 0"),
+        ({"rates": {"input": "1e400"}}, "rates.input is not a price"),
+        ({"rates": {"input": "1e-400"}}, "rates.input is not a price"),
+        ({"rates": {"input": "x"}}, 'rates.input is "x"'),
+        ({"rates": {"input": True}}, "rates.input must be a decimal text"),
+        ({"rates": []}, "rates must be a table"),
+        ({"bach": {}}, "bach is unknown; did you mean batch?"),
+        ({"versions": [{"from": "soon", "rates": RATES}]}, 'versions[0].from is "soon"'),
+        ({"versions": [{"from": "2026-01-01T00:00:00", "rates": RATES}]}, "must say its offset"),
+        ({"versions": [{"rates": RATES}]}, "versions[0] lacks from"),
+        ({"versions": {}}, "versions must be a list"),
+        (
+            {"windows": [{"name": "w", "from": "25:00", "to": "01:00"}]},
+            "windows[0].from must be a time of day",
+        ),
+        (
+            {"windows": [{"name": "w", "days": [8], "from": "01:00", "to": "02:00"}]},
+            "windows[0].days must be",
+        ),
+        ({"windows": [{"from": "01:00", "to": "02:00"}]}, "windows[0].name is missing"),
+        ({"clock": "noon"}, "clock must be"),
+        ({"provider_cost": "maybe"}, "provider_cost must be"),
+        ({"long_context": {"rates": RATES}}, "long_context.threshold must be"),
+        ({"long_context": {"threshold": 1, "applies": "below"}}, "long_context.applies must be"),
+        ({"service_tiers": {"flex": {"rate": {}}}}, "service_tiers.flex.rate is unknown"),
+        (
+            {"service_tiers": {"flex": {"long_context": {}}}},
+            "service_tiers.flex.long_context.threshold must be",
+        ),
+        ({"multipliers": {"speed": {}}}, "multipliers.speed is unknown"),
+        ({"multipliers": {"inference_geo": {"us": "fast"}}}, 'multipliers.inference_geo.us is "fast"'),
+        ({"per_request_by": {"size": "0.1"}}, "per_request_by.size must be a table"),
+        ({"tools": {"search": None}}, "tools.search must be a decimal text"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_place(parts: dict[str, Any], problem: str) -> None:
+    with pytest.raises(PriceProblem) as wrong:
+        sheet(**parts)
+    assert len(wrong.value.problems) == 1
+    assert problem in wrong.value.problems[0]
+    assert wrong.value.problems[0].startswith('"m": ')
+
+
+def test_all_problems_are_told_at_once() -> None:
+    tables = {"a": {"rates": {"input": "x", "output": "y"}, "clock": 1}, "b": {}, "c": {"rates": RATES}}
+    with pytest.raises(PriceProblem) as wrong:
+        PriceBook.from_tables(tables)
+    assert len(wrong.value.problems) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("gpt-4o-2024-08-06", "gpt-4o"),
+        ("claude-haiku-4-5-20251001", "claude-haiku-4-5"),
+        ("claude-haiku-4-5@20251001", "claude-haiku-4-5"),
+        ("gpt-4o-mini", "gpt-4o-mini"),
+        ("kimi-k2-0905", "kimi-k2-0905"),
+        ("model-12345678", "model-12345678"),
+        ("model@2024-08-06", "model@2024-08-06"),
+        ("2024-08-06", "2024-08-06"),
+        ("gpt-4o-2024-08-06-preview", "gpt-4o-2024-08-06-preview"),
+        ("", ""),
+    ],
+)
+def test_only_a_date_is_taken_off_a_name(name: str, family: str) -> None:
+    assert undated(name) == family
+
+
+@pytest.mark.parametrize(
+    ("answered", "requested", "found"),
+    [
+        ("a-2026-01-02", "b", "a-2026-01-02"),
+        ("a-2026-01-03", "b", "a"),
+        ("unknown", "b", "b"),
+        ("unknown", "b-20260101", "b"),
+        (None, "b", "b"),
+        ("", "b", "b"),
+        ("a-mini", "c", None),
+        ("other", "c", "a"),
+    ],
+)
+def test_a_sheet_is_found_by_name_and_never_by_prefix(
+    answered: str | None, requested: str, found: str | None
+) -> None:
+    sheets = {name: Sheet(name, ()) for name in ("a", "a-2026-01-02", "b")}
+    book = PriceBook(sheets, aliases={"other": "a"})
+    result = book.find(answered, requested)
+    assert (None if result is None else result[0]) == found
+
+
+ROW = """
+[[prices]]
+model = "{model}"
+aliases = {aliases}
+from = 2026-06-01
+rates = {{ input = "1", output = "2" }}
+source = "https://example.com"
+checked_on = 2026-11-29
+"""
+
+
+def file(provider: str, *rows: str) -> str:
+    return f'provider = "{provider}"\ncurrency = "USD"\n' + "".join(rows)
+
+
+def row(model: str, aliases: str = "[]") -> str:
+    return ROW.format(model=model, aliases=aliases)
+
+
+def test_a_book_is_read_from_one_file_a_provider(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(file("a", row("shared"), row("mine", '["my"]')))
+    (tmp_path / "b.toml").write_text(file("b", row("shared")))
+    book = load_book(tmp_path)
+    found = book.for_provider("b").find(None, "shared")
+    assert found is not None
+    assert found[1].rows[0].price_id == "book:b/shared@2026-06-01"
+    assert book.find(None, "shared") is None  # whose?
+    alias = book.find(None, "my")
+    assert alias is not None
+    assert alias[0] == "mine"
+    assert book.for_provider("nobody").find(None, "mine") is None
+
+
+def test_every_problem_of_every_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(file("a", row("x"), row("x"), row("y", '["x"]')))
+    (tmp_path / "b.toml").write_text("provider = 'b'\ncurrency = 'EUR'\nprices = [{model = 'm', color = 1}]")
+    (tmp_path / "c.toml").write_text("not toml")
+    (tmp_path / "d.toml").write_text(file("a", row("z")))
+    with pytest.raises(PriceProblem) as wrong:
+        load_book(tmp_path)
+    told = "\n".join(wrong.value.problems)
+    for words in (
+        'a.toml: prices[1] "x": from is that of another row',
+        'a.toml: aliases "x", an alias of "y", is a model of its own',
+        'b.toml: currency must be "USD"',
+        'b.toml: prices[0] "m": color is unknown',
+        'b.toml: prices[0] "m": from is missing',
+        'b.toml: prices[0] "m": source is missing',
+        'b.toml: prices[0] "m": checked_on must be',
+        'b.toml: prices[0] "m": rates are missing',
+        "c.toml: cannot be read",
+        'd.toml: provider "a" has a file already',
+    ):
+        assert words in told
+
+
+def test_an_empty_folder_is_no_book(tmp_path: Path) -> None:
+    with pytest.raises(PriceProblem, match="holds no price files"):
+        load_book(tmp_path)
+
+
+def test_the_book_that_comes_with_the_program_is_good() -> None:
+    assert load_book().for_provider("openai").sheets
