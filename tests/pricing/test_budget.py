@@ -35,7 +35,7 @@ def most(
     parts: dict[str, Any] | None = None, *, tokens: int = 10, output: int = 10, choices: int = 1, **more: Any
 ) -> Any:
     table = parts or {"rates": {"input": "1", "output": "4"}}
-    return worst_case(Sheet.from_table(table), tokens, output, choices, **{"at": AT, **more})
+    return worst_case(Sheet.from_table(table), tokens, output, choices, at=AT, **more)
 
 
 def test_the_bound_is_input_and_output_of_every_choice() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricing.cost import Cost, cost_of
+from pricing.money import PicoUsd
 from pricing.sheet import PriceBook
 from pricing.usage import BUCKETS, Reading, Usage
 
@@ -29,8 +30,9 @@ def cost(
     batch: bool = False,
 ) -> Cost:
     usage = usage or Usage(input_uncached=1000, output_text=100)
+    fields: dict[str, Any] = {"usage": usage, "source": "provider", **(reading or {})}
     return cost_of(
-        Reading(**{"usage": usage, "source": "provider", **(reading or {})}),
+        Reading(**fields),
         PriceBook.from_tables({"m": sheet or {"rates": {"input": "2.50", "output": "10"}}}, origin="test"),
         requested_model="m",
         started_at=at,
@@ -40,15 +42,19 @@ def cost(
     )
 
 
+def of(counts: dict[str, Any]) -> Usage:
+    return Usage(**counts)
+
+
 def parts_of(priced: Cost) -> int:
     return sum(getattr(priced, part) for part in PARTS)
 
 
 def test_a_cost_is_tokens_times_rates() -> None:
     assert cost() == Cost(
-        total=1000 * 2_500_000 + 100 * 10_000_000,  # type: ignore[arg-type]
-        input_uncached=2_500_000_000,  # type: ignore[arg-type]
-        output=1_000_000_000,  # type: ignore[arg-type]
+        total=PicoUsd(1000 * 2_500_000 + 100 * 10_000_000),
+        input_uncached=PicoUsd(2_500_000_000),
+        output=PicoUsd(1_000_000_000),
         priced_as="m",
         rate_set="base",
         price_id="test:m@always",
@@ -109,7 +115,7 @@ def test_the_classes_hold_what_their_names_say() -> None:
     ],
 )
 def test_a_missing_rate_falls_back(bucket: str, rates: dict[str, str], rate: int, flags: set[str]) -> None:
-    priced = cost(Usage(**{bucket: 10}), {"rates": {"input": "1", "output": "2", **rates}})
+    priced = cost(of({bucket: 10}), {"rates": {"input": "1", "output": "2", **rates}})
     assert priced.total == 10 * rate * 1_000_000
     assert priced.flags == flags
 
@@ -199,9 +205,9 @@ def test_every_kind_of_input_counts_towards_a_long_context(bucket: str) -> None:
         "rates": {"input": "1", "output": "1"},
         "long_context": {"threshold": 5, "rates": {"input": "2"}},
     }
-    assert cost(
-        Usage(input_uncached=3, **({bucket: 3} if bucket != "input_uncached" else {})), sheet
-    ).rate_set == ("long_context" if bucket != "input_uncached" else "base")
+    assert cost(of({"input_uncached": 3, bucket: 5}), sheet).rate_set == (
+        "base" if bucket == "input_uncached" else "long_context"
+    )
 
 
 def test_a_fee_depends_on_a_field_of_the_usage() -> None:
@@ -272,8 +278,19 @@ def test_a_ten_millionth_of_a_dollar_is_no_mismatch(theirs: str, mismatch: bool)
 AMOUNTS = st.decimals(min_value=0, max_value=1000, places=6).map(str)
 FINE_AMOUNTS = st.one_of(AMOUNTS, st.decimals(min_value=0, max_value=10, places=9).map(str))
 COUNTS = st.one_of(st.just(0), st.integers(0, 3_000_000))
-NAMES = ("input", "input_cached", "cache_write_5m", "cache_write_1h", "input_audio", "input_audio_cached")
-NAMES += ("input_image", "output", "output_reasoning", "output_audio", "output_image")
+NAMES = (
+    "input",
+    "input_cached",
+    "cache_write_5m",
+    "cache_write_1h",
+    "input_audio",
+    "input_audio_cached",
+    "input_image",
+    "output",
+    "output_reasoning",
+    "output_audio",
+    "output_image",
+)
 FALLS = {
     "input_audio_cached": ("input_audio", "input"),
     **dict.fromkeys(
@@ -355,7 +372,7 @@ def expected_cost(
     if batch and "batch" in sheet:
         rates.update(sheet["batch"]["rates"])
         names.append("batch")
-    step = sheet.get("long_context")
+    step: dict[str, Any] | None = sheet.get("long_context")
     block = sheet.get("service_tiers", {}).get(tier)
     if block is not None:
         rates.update(block["rates"])

@@ -1,5 +1,6 @@
 import base64
 import gzip
+import itertools
 import json
 import tracemalloc
 from pathlib import Path
@@ -75,7 +76,7 @@ def fed(
     """A stream that was given a body in pieces, and all that it gave out."""
     meter = stream(drop_usage=drop_usage, dialect=dialect)
     borders = [0, *sorted(cuts), len(body)]
-    out = b"".join(meter.feed(body[a:b]) for a, b in zip(borders, borders[1:], strict=False))
+    out = b"".join(meter.feed(body[a:b]) for a, b in itertools.pairwise(borders))
     return meter, out + meter.rest()
 
 
@@ -219,16 +220,41 @@ def test_any_stream_reads_the_same_however_it_is_cut(
         assert read(meter, end) == read(whole, end)
 
 
+WORDS = (
+    "choices",
+    "delta",
+    "message",
+    "content",
+    "tool_calls",
+    "function",
+    "name",
+    "arguments",
+    "usage",
+    "prompt_tokens",
+    "model",
+    "error",
+    "completion_tokens",
+    "total_tokens",
+    "prompt_tokens_details",
+    "cached_tokens",
+    "x_groq",
+    "service_tier",
+    "cost",
+    "finish_reason",
+    "reasoning",
+    "reasoning_details",
+    "audio",
+    "transcript",
+    "refusal",
+    "custom",
+    "is_byok",
+)
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(10**40), 10**40), st.floats(), st.text(max_size=5)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
-            st.sampled_from(
-                "choices delta message content tool_calls function name arguments usage prompt_tokens model error "
-                "completion_tokens total_tokens prompt_tokens_details cached_tokens x_groq service_tier cost "
-                "finish_reason reasoning reasoning_details audio transcript refusal custom is_byok".split()
-            ),
+            st.sampled_from(WORDS),
             inner,
             max_size=4,
         ),

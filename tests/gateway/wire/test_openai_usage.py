@@ -292,7 +292,7 @@ def test_a_providers_own_figure_is_read_where_its_dialect_has_one(
 
 
 COUNT = st.one_of(st.none(), st.integers(0, 50))
-USAGE = st.fixed_dictionaries(
+USAGE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
     optional={
         "prompt_tokens": COUNT,

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,13 @@ STREAM = 'data: {"a": "Zoë"}\r\n\r\n: a comment\n\ndata:x\rdata:  y\r\revent: e
 
 def pieces(data: bytes, *cuts: int) -> list[bytes]:
     borders = [0, *sorted(cuts), len(data)]
-    return [data[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(borders)]
+
+
+def feed_all(data: bytes, size: int, events: list[bytes]) -> None:
+    splitter = EventSplitter()
+    for at in range(0, len(data), size):
+        events += splitter.feed(data[at : at + size])
 
 
 def split(chunks: list[bytes]) -> tuple[list[bytes], bytes]:
@@ -96,22 +104,16 @@ def test_an_event_of_the_longest_length_passes_and_a_longer_one_does_not(end: by
     events, _ = split([body[at : at + size] for at in range(0, len(body), size)])
     assert [len(event) for event in events] == [14, len(longest), 13]
     longer = b"data: before\n\n" + b"y" + longest
-    splitter = EventSplitter()
-    events = []
+    events = list[bytes]()
     with pytest.raises(SseTooLong) as wrong:
-        for at in range(0, len(longer), size):
-            events += splitter.feed(longer[at : at + size])
+        feed_all(longer, size, events)
     assert events + wrong.value.events == [b"data: before\n\n"]
 
 
 def test_a_line_without_an_end_is_refused_at_the_limit() -> None:
-    splitter = EventSplitter()
-    fed = 0
     with pytest.raises(SseTooLong):
-        for _ in range(200):
-            splitter.feed(b"x" * 16_384)
-            fed += 16_384
-    assert fed <= MAX_EVENT_BYTES
+        feed_all(b"x" * (MAX_EVENT_BYTES + 1), 16_384, list[bytes]())
+    feed_all(b"x" * MAX_EVENT_BYTES, 16_384, list[bytes]())
 
 
 def test_a_long_event_in_single_bytes_is_not_searched_again_and_again() -> None:
