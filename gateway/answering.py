@@ -12,7 +12,7 @@ from gateway import errors, outcome
 from gateway.auth import Caller
 from gateway.books import Books, Try, input_guessed, nothing_billed
 from gateway.errors import GatewayError
-from gateway.holding import hold
+from gateway.holding import hold_again
 from gateway.live import Live, Services, Target
 from gateway.outcome import Draining, Failed
 from gateway.plan import Plan
@@ -301,15 +301,16 @@ class Answering:
 
     async def _hold_again(self, target: Target, most_output: int) -> Admission:
         """Hold a further attempt's worst case; it may be dearer than the first one's."""
-        admission = await hold(
+        admission = await hold_again(
             self.services,
+            self.live,
             target,
+            self.decision.tier,
             self.facts,
             self.caller,
             self.request_id,
             self.services.wall_ms(),
             most_output,
-            counts_as_request=False,
         )
         self.books.hold(admission)
         return admission

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 from gateway import errors
 from gateway.auth import Caller
-from gateway.live import Services, Target
+from gateway.live import Live, Services, Target
 from gateway.shared_state import Admission, Demand, Refusal
+from pricing.money import PicoUsd
 from routers.facts import RequestFacts
 
 
@@ -46,3 +47,33 @@ async def hold(
     if answer.code == "unpriced":
         raise errors.unpriced(answer.message)
     raise errors.budget_exceeded(answer.message)
+
+
+async def hold_again(
+    services: Services,
+    live: Live,
+    target: Target,
+    tier: str,
+    facts: RequestFacts,
+    caller: Caller,
+    request_id: str,
+    now_ms: int,
+    most_output: int,
+) -> Admission:
+    """Hold the most one more attempt of a request may cost. Raises GatewayError when it is not allowed.
+
+    `tier` is the one decided on, empty for a pinned deployment. It is not changed any more, so a budget that has
+    room for other tiers only refuses the attempt.
+    """
+    admission = await hold(
+        services, target, facts, caller, request_id, now_ms, most_output, counts_as_request=False
+    )
+    allowed = admission.allowed_tiers
+    if allowed is None or tier in allowed or (not tier and live.policy.tiers_of[target.name] & allowed):
+        return admission
+    services.state.settle(admission, cost=PicoUsd(0), tokens=0)
+    names = ", ".join(f'"{name}"' for name in admission.over)
+    raise errors.budget_exceeded(
+        f"one more attempt, at {target.name}, does not fit into the budget {names}; "
+        f"it leaves only {', '.join(sorted(allowed))}"
+    )
