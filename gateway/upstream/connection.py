@@ -8,7 +8,7 @@ framing is not certain.
 """
 
 import asyncio
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 import httptools
 
@@ -122,6 +122,7 @@ class Connection(asyncio.Protocol):
         "_headers",
         "_home",
         "_in_body",
+        "_informational",
         "_keep",
         "_packed",
         "_parser",
@@ -147,8 +148,9 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self._rest: memoryview | None = None
         self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._head_bytes = 0  # read until the final head was complete, and what came with its end
         self._silent_bytes = 0
+        self._informational = 0
         self._problem = ""
         self._got = self._in_body = self._framed = self._done = self._keep = self._packed = False
 
@@ -163,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._exchange = exchange
         self.uses += 1
         self._headers = []
-        self._head_bytes = self._silent_bytes = 0
+        self._head_bytes = self._silent_bytes = self._informational = 0
         self._got = self._in_body = self._framed = self._done = self._packed = False
         exchange.on(self, now)
         body = exchange.body
@@ -237,6 +239,8 @@ class Connection(asyncio.Protocol):
         if not self._got:
             self._got = True
             exchange.body = b""  # it is not sent again now
+        if not self._in_body:
+            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -248,8 +252,7 @@ class Connection(asyncio.Protocol):
             self._finish(exchange)
             return
         if not self._in_body:
-            self._silent_bytes += len(data)
-            if self._silent_bytes > MAX_HEAD_BYTES:
+            if self._head_bytes > MAX_HEAD_BYTES:
                 exchange.fail_as("invalid_response", f"headers over {MAX_HEAD_BYTES} bytes")
                 return
         elif self._silent_bytes < 0:  # a head or a piece of body was in it
@@ -316,10 +319,12 @@ class Connection(asyncio.Protocol):
         """See httptools."""
         if self._in_body:  # trailers are read and forgotten
             return
+        headers = self._headers
+        if len(headers) == MAX_HEADERS:
+            self._refuse(f"more than {MAX_HEADERS} headers")
         size = len(name)
-        self._head_bytes += size + len(value) + 4
         name = name.lower()
-        self._headers.append((name, value))
+        headers.append((name, value))
         if size == 14:
             if name == b"content-length":
                 self._framed = True
@@ -330,33 +335,36 @@ class Connection(asyncio.Protocol):
             if value.strip().lower() != b"chunked":
                 self._refuse("a transfer-encoding other than chunked")
             self._framed = True
-        if self._head_bytes > MAX_HEAD_BYTES or len(self._headers) > MAX_HEADERS:
-            self._refuse(f"more than {MAX_HEADERS} headers or {MAX_HEAD_BYTES} bytes of them")
 
     def on_headers_complete(self) -> None:
         """See httptools."""
         status = self._parser.get_status_code()
         if status >= 200:
-            self._in_body = True
             self._silent_bytes = -1
-            assert self._exchange is not None
-            self._exchange.begins(status, self._headers)
+            # Only a read this large can have brought a head over the limit; then it is worth counting.
+            if self._head_bytes > MAX_HEAD_BYTES and _size_of(self._headers) > MAX_HEAD_BYTES:
+                self._refuse(f"headers over {MAX_HEAD_BYTES} bytes")
+            self._in_body = True
+            if self._exchange is not None:
+                self._exchange.begins(status, self._headers)
             if self._packed:  # it may be a whole answer, and billed, so that there was a head is to be known
                 self._refuse("packed although we asked for identity")
         elif status == 101:
             self._refuse("switching protocols")
-        else:  # 100, 103: not the answer yet; what they took counts against the limit of the whole head
+        else:  # 100, 103: not the answer yet
             self._headers = []
-            self._head_bytes += 64
             self._framed = False
-            if self._head_bytes > MAX_HEAD_BYTES:
+            self._informational += 1
+            if self._informational > MAX_HEADERS:
                 self._refuse("no end of informational answers")
 
     def on_body(self, piece: bytes) -> None:
         """See httptools."""
         self._silent_bytes = -1
-        assert self._exchange is not None
-        self._exchange.gets(piece)
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.parts.append(piece)
+            exchange.buffered += len(piece)
 
     def on_message_complete(self) -> None:
         """See httptools."""
@@ -364,6 +372,10 @@ class Connection(asyncio.Protocol):
             self._done = True
             self._keep = self._parser.should_keep_alive()
 
-    def _refuse(self, problem: str) -> None:
+    def _refuse(self, problem: str) -> NoReturn:
         self._problem = problem
         raise ValueError(problem)  # stops the parser, which wraps it
+
+
+def _size_of(headers: list[tuple[bytes, bytes]]) -> int:
+    return sum(len(name) + len(value) + 4 for name, value in headers)

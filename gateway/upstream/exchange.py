@@ -28,7 +28,6 @@ class BufferedExchange:
 
     __slots__ = (
         "__weakref__",
-        "_buffered",
         "_cancelled",
         "_failure",
         "_first_due",
@@ -36,7 +35,6 @@ class BufferedExchange:
         "_idle",
         "_loop",
         "_opened",
-        "_parts",
         "_paused",
         "_phase_due",
         "_token",
@@ -45,9 +43,11 @@ class BufferedExchange:
         "_wake_due",
         "_wheel",
         "_whole",
+        "buffered",
         "ended",
         "headers",
         "limits",
+        "parts",
         "sent",
         "status",
     )
@@ -58,10 +58,11 @@ class BufferedExchange:
         self.sent = False
         self.ended = False
         self.limits = limits
+        # The client puts in what comes, and tells with `fed`, `finish` or `fail` before the loop goes on.
+        self.parts: list[bytes] = []
+        self.buffered = 0  # bytes in `parts`
         self._loop = loop
         self._wheel = wheel
-        self._parts: list[bytes] = []
-        self._buffered = 0
         self._whole = False
         self._failure: BaseException | None = None
         self._cancelled = False
@@ -89,11 +90,11 @@ class BufferedExchange:
     async def more(self) -> bytes:
         """See Exchange."""
         while True:
-            parts = self._parts
+            parts = self.parts
             if parts:
                 data = parts[0] if len(parts) == 1 else b"".join(parts)
                 parts.clear()
-                self._buffered = 0
+                self.buffered = 0
                 if self._whole:
                     self.ended = True
                 elif self._paused:
@@ -120,8 +121,8 @@ class BufferedExchange:
         if self._failure is not None or self.ended:
             return
         self._cancelled = True
-        self._parts.clear()
-        self._buffered = 0
+        self.parts.clear()
+        self.buffered = 0
         if self._whole:
             self._failure = why
             self._wake()
@@ -137,9 +138,13 @@ class BufferedExchange:
 
     def arm(self, now: float) -> None:
         """Set the wheel to the nearest deadline, unless it is set to an earlier moment already."""
-        due = min(self._total_due, self._first_due, self._phase_due)
-        if self._idle:
-            due = min(due, self._heard + self.limits.idle_seconds)
+        due = self._total_due
+        if self._first_due < due:
+            due = self._first_due
+        if self._phase_due < due:
+            due = self._phase_due
+        if self._idle and self._heard + self.limits.idle_seconds < due:
+            due = self._heard + self.limits.idle_seconds
         if due < self._wake_due:
             if self._token is not None:
                 self._wheel.drop(self, self._token)
@@ -147,21 +152,16 @@ class BufferedExchange:
             self._token = self._wheel.add(self, now, due)
 
     def begins(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """The final head came. `fed`, `finish` or `fail` follows before the loop goes on."""
+        """The final head came."""
         self.status = status
         self.headers = headers
-
-    def gets(self, piece: bytes) -> None:
-        """A piece of the body came. `fed`, `finish` or `fail` follows before the loop goes on."""
-        self._parts.append(piece)
-        self._buffered += len(piece)
 
     def fed(self) -> None:
         """All that one read brought has been told; more is to come."""
         self._heard = now = self._loop.time()
-        if not self._idle and self._buffered and self.limits.first_token_seconds is None:
+        if not self._idle and self.buffered and self.limits.first_token_seconds is None:
             self._start_idle(now)
-        if self._buffered > HIGH_WATER and not self._paused:
+        if self.buffered > HIGH_WATER and not self._paused:
             self._paused = True
             self._pause()
         if self.status:
@@ -170,7 +170,7 @@ class BufferedExchange:
     def finish(self) -> None:
         """Every byte of the answer has come."""
         self._whole = True
-        if not self._parts:
+        if not self.parts:
             self.ended = True
         if self._token is not None:
             self._wheel.drop(self, self._token)

@@ -216,7 +216,8 @@ class HttpxUpstream:
             return
         exchange.fed()
         async for piece in response.aiter_raw():
-            exchange.gets(piece)
+            exchange.parts.append(piece)
+            exchange.buffered += len(piece)
             exchange.fed()
             await exchange.drained()
         exchange.finish()

@@ -1,6 +1,7 @@
 """Our own HTTP/1.1 client: what a request on a warm connection costs is one write and a few objects."""
 
 import asyncio
+import re
 
 from gateway.upstream import Call
 from gateway.upstream.connection import OwnExchange
@@ -9,7 +10,10 @@ from gateway.upstream.resolve import KEEP_FAILURE_SECONDS, LookUp, Resolver, loo
 from gateway.upstream.settings import OWN_HEADERS, USER_AGENT, Settings, address_of, auth_of, is_plain
 from gateway.upstream.tls import context_for
 
-_KNOWN_STARTS = 64  # paths are few; a flood of others must not fill the memory
+# Paths and names are few; a flood of others must not fill the memory.
+_KNOWN_STARTS = 64
+_KNOWN_NAMES = 256
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class OwnUpstream:
@@ -43,7 +47,8 @@ class OwnUpstream:
         if auth is not None:
             self._fixed += b"%s: %s\r\n" % auth
             self._own_headers |= {auth[0]}
-        self._starts: dict[tuple[str, str], bytes] = {}
+        self._starts: dict[tuple[str, str], tuple[bytes, int]] = {}  # with the number of lines they make
+        self._known: set[bytes] = set()  # names found fit to be sent
         self._pool: Pool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -88,25 +93,35 @@ class OwnUpstream:
         return self._pool
 
     def _head_of(self, call: Call) -> bytes:
-        start = self._starts.get((call.method, call.path)) or self._start_of(call.method, call.path)
-        lines = [start]
+        start, lines = self._starts.get((call.method, call.path)) or self._start_of(call.method, call.path)
+        known = self._known
+        parts = [start]
         for name, value in call.headers:
-            if name.lower() in self._own_headers:
-                raise ValueError(f"the client writes the header {name.decode('latin-1')!r} itself")
-            lines.append(b"%s: %s\r\n" % (name, value))
-        lines.append(b"content-length: %d\r\n\r\n" % len(call.body))
-        head = b"".join(lines)
+            if name not in known:
+                self._check(name)
+            parts += (name, b": ", value, b"\r\n")
+            lines += 1
+        parts.append(b"content-length: %d\r\n\r\n" % len(call.body))
+        head = b"".join(parts)
         # Every line we wrote ends in one CRLF; one more could begin a request that nobody admitted.
-        ends = start.count(b"\n") + len(lines)
-        if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
+        if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
             raise ValueError("a header holds a line break")
         return head
 
-    def _start_of(self, method: str, path: str) -> bytes:
+    def _check(self, name: bytes) -> None:
+        if name.lower() in self._own_headers:
+            raise ValueError(f"the client writes the header {name.decode('latin-1')!r} itself")
+        if not _TOKEN.fullmatch(name):
+            raise ValueError("not the name of a header")
+        if len(self._known) < _KNOWN_NAMES:
+            self._known.add(name)
+
+    def _start_of(self, method: str, path: str) -> tuple[bytes, int]:
         target = self._address.target(path)
         if method not in ("GET", "POST") or not path.startswith("/") or not is_plain(target) or " " in target:
             raise ValueError("not a request this client can send")
         start = b"%s %s HTTP/1.1\r\n%s" % (method.encode(), target.encode(), self._fixed)
+        lines = start.count(b"\n") + 2  # with the length and the empty line
         if len(self._starts) < _KNOWN_STARTS:
-            self._starts[(method, path)] = start
-        return start
+            self._starts[(method, path)] = start, lines
+        return start, lines

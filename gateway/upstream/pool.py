@@ -84,8 +84,8 @@ class Pool:
             connection = idle.pop()
             if connection.usable():
                 if now - connection.free_since < self._idle_seconds:
-                    connection.send(exchange, now)
                     exchange.arm(now)
+                    connection.send(exchange, now)
                     return
                 connection.drop()
         self._open(exchange, now)
