@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import select
 
 from gateway.recorder import CannotRecord, Recorder
-from ledger.spool import Place, Spool
+from ledger.spool import Place, Reader, Spool
 from ledger.store import Ledger, LedgerAway, open_ledger
 from ledger.tables import REQUEST
 from ledger.verify import verify
@@ -47,7 +47,7 @@ def make(ledger: Ledger, tmp_path: Path) -> Generator[Callable[..., Recorder]]:
 
 
 class Database:
-    """A database that other sessions lock: SQLite's writer lock, held by us."""
+    """The database, from the side that can take it away."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -173,6 +173,10 @@ def test_a_stream_that_outlives_many_segments_is_closed_as_it_ended(
         take(recorder, n * 10, 10)
         until(lambda: not recorder.stats().waiting)
     assert len(list((tmp_path / "spool").glob("*/*.spool"))) <= 3  # the consumed ones are gone
+    (path,) = (path for path in (tmp_path / "spool").iterdir() if path.name != "bad")
+    reader = Reader(path)
+    assert len(list(reader.more())) < 200
+    assert "long" in reader.open  # so that a crash now would not lose it
     recorder.closed(closed("long"))
     assert recorder.close(10)
     assert ids(ledger) == {"long"} | {f"req_{n}" for n in range(200)}
@@ -224,6 +228,9 @@ def test_a_full_disk_refuses_requests_and_keeps_what_is_under_way(
     until(recorder.can_accept)
     recorder.admitted(admitted("req_4"))
     recorder.closed(closed("req_4"))
+    reader = Reader(recorder._spool.path)  # pyright: ignore[reportPrivateUsage]
+    assert [spooled.books.closed.id for spooled in reader.more()] == ["req_1", "req_4"]
+    assert reader.damaged == []
     recorder.start()
     assert recorder.close(10)
     assert ids(ledger) == {"req_1", "req_2", "req_4"}

@@ -44,14 +44,14 @@ def test_a_reader_goes_on_where_it_was_when_more_has_come(tmp_path: Path) -> Non
     spool.close()
 
 
-@pytest.mark.parametrize("cut", range(0, 60, 7))
+@pytest.mark.parametrize("cut", [1, 2, 30, len(record_of(closed("1"))) - 1])
 def test_a_record_that_is_half_there_is_waited_for(tmp_path: Path, cut: int) -> None:
     record = record_of(closed("1"))
     spool = spooled(tmp_path, admitted("1"))
     spool.append(record[:-cut])
     reader = Reader(spool.path)
-    assert closings(reader) == (["1"] if cut == 0 and record[:-cut] else [])
-    spool.append(record[-cut:] if cut else record)
+    assert closings(reader) == []
+    spool.append(record[-cut:])
     assert closings(reader) == ["1"]
     assert reader.damaged == []
     assert reader.place == spool.place
