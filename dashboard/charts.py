@@ -6,6 +6,10 @@ from typing import Any
 
 import altair as alt
 
+# Streamlit loads pandas in a thread of its own, and Altair looks into whatever is there of it: without this the
+# first page after a start can find half a module.
+import pandas as _  # noqa: F401 - loaded whole from here on
+
 from dashboard.report import TOKEN_CLASSES, BarPart
 
 _COLOURS = ("#4C78A8", "#5FB3B3", "#E0B040", "#9B7FD4", "#8A8F98")
@@ -40,7 +44,7 @@ def spend_by_day(parts: Sequence[BarPart], since: date, until: date) -> Any:
                 "class:N",
                 title=None,
                 scale=alt.Scale(domain=list(TOKEN_CLASSES.values()), range=list(_COLOURS)),
-                legend=alt.Legend(orient="top", columns=3, direction="horizontal", labelLimit=120),
+                legend=alt.Legend(orient="top", columns=2, direction="horizontal", labelLimit=120),
             ),
             order=alt.Order("order:Q"),
             tooltip=[
@@ -67,4 +71,4 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> Any:
         x=alt.X("usd:Q", title="US dollars in the period", axis=alt.Axis(format="$,.3~f", tickCount=5)),
         tooltip=[alt.Tooltip("name:N", title="name"), alt.Tooltip("text:N", title="spend")],
     )
-    return (names + lengths).properties(height=max(90, 42 * len(values)))
+    return (names + lengths).properties(height=70 + 44 * len(values))

@@ -327,9 +327,14 @@ def change(now: int, before: int) -> str | None:
     return f"{sign}{percent(share)}" if abs(share) >= 0.0005 else "± 0 %"
 
 
+def is_comparable(period: Period, first_day: date | None) -> bool:
+    """Whether the ledger holds all of the days before; its own first day is not whole."""
+    return first_day is not None and first_day < period.before_since
+
+
 def comparison(now: int, before: int, period: Period, first_day: date | None) -> str:
     """A sentence that compares with the days before, or says why nothing can be compared."""
-    if first_day is None or first_day > period.before_since:
+    if not is_comparable(period, first_day):
         began = "" if first_day is None else f": the ledger begins {first_day}"
         return f"nothing to compare with{began}"
     changed = change(now, before)

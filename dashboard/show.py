@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
+import pandas
 import streamlit as st
 
 from dashboard import data
@@ -27,6 +29,10 @@ from dashboard.report import (
 )
 from ledger.answers import Extent
 from pricing.money import PicoUsd
+
+SAVINGS = "Savings (upper bound)"
+UPPER_BOUND = "same tokens: an upper bound"
+"""How savings are named wherever they stand alone."""
 
 _MARKS: Mapping[str, tuple[str, str]] = {
     "made-up": (
@@ -110,8 +116,7 @@ def tile(label: str, value: str, lines: Sequence[str], *, how: str, is_bad: bool
     """One number: what it is, how it is computed, and what it is compared with; `is_bad` is red."""
     shown = escaped(value)
     st.metric(label, f":red[{shown}]" if is_bad else shown, help=how)
-    for line in lines:
-        st.caption(escaped(line))
+    st.caption("  \n".join(escaped(line) for line in lines))
 
 
 def nothing_yet(what: str) -> None:
@@ -119,9 +124,22 @@ def nothing_yet(what: str) -> None:
     st.info(what, icon=":material/hourglass_empty:")
 
 
-def table(rows: Sequence[Mapping[str, Any]], *, key: str, formats: Mapping[str, str] | None = None) -> None:
+def table(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    key: str,
+    formats: Mapping[str, str] | None = None,
+    red_below_zero: str | None = None,
+) -> None:
     """Rows as a table that reads nothing as Markdown; `formats` gives the form of columns of numbers."""
-    _dataframe(_cells(rows), hide_index=True, key=key, column_config=_columns(formats or {}))
+    cells: Any = _cells(rows)
+    if red_below_zero is not None:
+        cells = pandas.DataFrame(cells).style.map(_red_below_zero, subset=[red_below_zero])  # pyright: ignore
+    _dataframe(cells, hide_index=True, key=key, column_config=_columns(formats or {}), placeholder="—")
+
+
+def _red_below_zero(value: Decimal | None) -> str:
+    return "color: #d33f3f" if value is not None and value < 0 else ""
 
 
 def choosing_table(
@@ -133,6 +151,7 @@ def choosing_table(
         hide_index=True,
         key=key,
         column_config=_columns(formats or {}),
+        placeholder="—",
         on_select="rerun",
         selection_mode="single-row",
     )
@@ -176,7 +195,7 @@ def class_table(lines: Sequence[ClassLine], total: PicoUsd, *, key: str) -> None
     table(
         rows,
         key=key,
-        formats={"Tokens": "localized", "Spend (USD)": "$%.2f", "USD per million": "$%.3f"},
+        formats={"Tokens": "localized", "Spend (USD)": "dollar", "USD per million": "$%.3f"},
     )
     st.caption("Average dollars per million tokens, over all models. Fees are not counted in tokens.")
 

@@ -87,6 +87,9 @@ def command_of(host: str, port: int) -> list[str]:
         "browser.gatherUsageStats": "false",
         "browser.serverAddress": "localhost" if not is_loopback(host) else host,
         "client.toolbarMode": "minimal",
+        # Red is for what is bad. One colour for both, and the pages would no longer follow the reader's dark mode.
+        "theme.light.primaryColor": "#2f6fab",
+        "theme.dark.primaryColor": "#6aa9e0",
         # An error's text could hold a value of the ledger's or its address; it goes to the log, not to the page.
         "client.showErrorDetails": "none",
     }

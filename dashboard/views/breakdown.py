@@ -72,16 +72,18 @@ def draw() -> None:
     if by == "class":
         _classes(total)
     else:
-        before = {share.name: share.sums for share in was_shares} if _comparable(frame) else {}
+        before = (
+            {share.name: share.sums for share in was_shares}
+            if report.is_comparable(period, frame.extent.first_day)
+            else None
+        )
         _names(shares, total, before, by)
 
 
-def _comparable(frame: show.Frame) -> bool:
-    first = frame.extent.first_day
-    return first is not None and first <= frame.period.before_since
+def _names(shares: Sequence[Share], total: Sums, before: Mapping[str, Sums] | None, by: By) -> None:
+    def was(name: str) -> Sums | None:
+        return None if before is None else before.get(name, report.added(()))
 
-
-def _names(shares: Sequence[Share], total: Sums, before: Mapping[str, Sums], by: By) -> None:
     first, rest, others = report.largest(shares, _MOST_BARS)
     bars = [
         (_label(share.name, by), share.sums.cost.total / PICO_PER_USD, usd(share.sums.cost.total))
@@ -93,14 +95,15 @@ def _names(shares: Sequence[Share], total: Sums, before: Mapping[str, Sums], by:
         charts.bars(bars), alt=f"Spend by {_LABELS[by].lower()}; the numbers are in the table below"
     )
     show.table(
-        [_row(_label(share.name, by), share.sums, total, before.get(share.name), by) for share in shares]
-        + [_row("all", total, total, report.added(before.values()) if before else None, by)],
+        [_row(_label(share.name, by), share.sums, total, was(share.name), by) for share in shares]
+        + [_row("all", total, total, None if before is None else report.added(before.values()), by)],
         key=f"by-{by}",
+        red_below_zero="Savings, upper bound (USD)",
         formats={
-            "Spend (USD)": "$%.2f",
-            "Days before (USD)": "$%.2f",
+            "Spend (USD)": "dollar",
+            "Days before (USD)": "dollar",
             "≈ estimated (USD)": "$%.4f",
-            "Savings, upper bound (USD)": "$%.2f",
+            "Savings, upper bound (USD)": "dollar",
             "Requests": "localized",
             "Failed": "localized",
             "Cancelled": "localized",
@@ -121,11 +124,12 @@ def _label(name: str, by: By) -> str:
 
 def _row(label: str, sums: Sums, total: Sums, before: Sums | None, by: By) -> dict[str, object]:
     saved = report.savings_of(sums)
+    was = {} if before is None else {"Days before (USD)": report.usd_decimal(before.cost.total)}
     return {
         _LABELS[by]: label,
         "Spend (USD)": report.usd_decimal(sums.cost.total),
         "Share": percent(report.share_of(sums.cost.total, total.cost.total)),
-        "Days before (USD)": None if before is None else report.usd_decimal(before.cost.total),
+        **was,
         "Requests": sums.requests,
         "Failed": sums.failed,
         "Cancelled": sums.cancelled,

@@ -203,13 +203,13 @@ def _baseline(seen: RequestSeen) -> None:
     how = "The same tokens at the baseline's price: an upper bound of a saving, since it would have used others."
     if seen.baseline is None or seen.line.cost is None:
         why = "no baseline held" if seen.baseline is None else "the cost is unknown"
-        show.tile("Savings, same tokens: an upper bound", "—", [why], how=how)
+        show.tile(show.SAVINGS, "—", [why], how=how)
         return
     saved = seen.baseline - seen.line.cost
     show.tile(
-        "Savings, same tokens: an upper bound",
+        show.SAVINGS,
         usd(saved),
-        [f"{usd(seen.baseline)} at the baseline {seen.baseline_deployment or ''}".rstrip()],
+        [show.UPPER_BOUND, f"{usd(seen.baseline)} at the baseline {seen.baseline_deployment or ''}".rstrip()],
         how=how,
         is_bad=saved < 0,
     )

@@ -77,7 +77,7 @@ def _tiles(total: Sums, before: Sums, period: Period, frame: show.Frame) -> None
     with cache:
         share, was = report.cache_share(total.usage), report.cache_share(before.usage)
         lines = [f"of {short_count(total.usage.input_total)} input tokens, read from caches"]
-        if was is not None and first_day is not None and first_day <= period.before_since:
+        if was is not None and report.is_comparable(period, first_day):
             lines.append(f"{percent(was)} in {period.before_text()}")
         show.tile(
             "Cache share",
@@ -87,10 +87,11 @@ def _tiles(total: Sums, before: Sums, period: Period, frame: show.Frame) -> None
         )
     with savings:
         _savings(total, period)
+    estimated = report.share_of(total.cost_estimated, total.cost.total)
     with sure:
         show.tile(
             "Estimated",
-            f"≈ {percent(report.share_of(total.cost_estimated, total.cost.total))}",
+            f"≈ {percent(estimated)}" if estimated is not None else "—",
             [
                 f"of the spend: ≈ {usd(total.cost_estimated)} in {count(total.estimated)} calls",
                 f"unpriced: {percent(report.share_of(total.unpriced, total.attempts))} of {count(total.attempts)} "
@@ -107,17 +108,19 @@ def _savings(total: Sums, period: Period) -> None:
         "failed calls included. An upper bound: another model would have used other tokens. Negative: routing "
         "cost more than the baseline."
     )
-    label = "Savings, same tokens: an upper bound"
     saved = report.savings_of(total)
     if saved is None:
-        show.tile(label, "—", ["no request was compared with a baseline; set one in [[baselines]]"], how=how)
+        show.tile(
+            show.SAVINGS, "—", ["no request was compared with a baseline; set one in [[baselines]]"], how=how
+        )
         return
     seen = data.baselines(period.since, period.until)
     baseline = report.baseline_text(seen, report.baselines_in(data.config()), period.until)
     show.tile(
-        label,
+        show.SAVINGS,
         usd(saved.amount),
         [
+            show.UPPER_BOUND,
             f"{percent(saved.share)} of {usd(total.baseline)} at the baseline {baseline}".rstrip(),
             f"{count(saved.compared)} of {count(saved.requests)} requests compared",
         ],
@@ -148,7 +151,7 @@ def _days(days: list[Day]) -> None:
         key="days",
         formats={
             "Requests": "localized",
-            "Spend (USD)": "$%.2f",
+            "Spend (USD)": "dollar",
             "≈ estimated (USD)": "$%.4f",
             "Unpriced calls": "localized",
         },
