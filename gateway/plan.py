@@ -129,6 +129,7 @@ class Plan:
     def failed(self, target: Target, failed: Failed) -> None:
         """The attempt gave the client nothing."""
         services, name, verdict = self._services, target.name, failed.verdict
+        failed.__traceback__ = failed.__context__ = None  # they hold on to the request, and it to us
         self._asked.append((target, failed))
         services.health.note(name, verdict.health, services.clock(), rest_seconds=verdict.rest_seconds)
         if verdict.health == "ignored":

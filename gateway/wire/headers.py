@@ -166,10 +166,10 @@ def scrub(message: str, secrets: Iterable[str] = ()) -> str:
 
     `secrets` are the keys in use: of these also every piece of eight characters or more is taken out.
     """
-    message = message[:_LONGEST_MESSAGE]
+    # First what has a form: a piece of a key taken out of the middle of an account's id would hide the id's form.
+    message = _SECRETS.sub(_TAKEN_OUT, message[:_LONGEST_MESSAGE])
     for secret in secrets:
         message = _without(message, secret)
-    message = _SECRETS.sub(_TAKEN_OUT, message)
     return "".join(c if c.isprintable() else " " for c in message)
 
 

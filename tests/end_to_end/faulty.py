@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import httpx
 import pytest
+import uvloop
 
 from gateway.journal import Journal
 from gateway.serving import ServingLimits
@@ -31,12 +32,12 @@ both_clients = pytest.mark.parametrize("kind", ["own", "httpx"])
 
 
 def run(work: Coroutine[Any, Any, T], *, within_seconds: float = 15.0) -> T:
-    """Run it to its end, but not for ever."""
+    """Run it to its end on the loop of the product, but not for ever."""
 
     async def limited() -> T:
         return await asyncio.wait_for(work, within_seconds)
 
-    return asyncio.run(limited())
+    return uvloop.run(limited())
 
 
 @dataclass(kw_only=True)
@@ -131,9 +132,7 @@ class Setting:
                     got += piece
             except httpx.RemoteProtocolError:
                 whole = False
-        answer = Answer(
-            status=response.status_code, headers=response.headers, body=bytes(got), whole=whole
-        )
+        answer = Answer(status=response.status_code, headers=response.headers, body=bytes(got), whole=whole)
         self.answers.append(answer)
         return answer
 
@@ -303,4 +302,3 @@ def no_secrets(made: Setting, rows: Sequence[Mapping[str, Any]]) -> None:
 def settled(name: str) -> tuple[str, str, None]:
     """A good attempt, as `Setting.states` shows it."""
     return name, "settled", None
-
