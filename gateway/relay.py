@@ -28,17 +28,15 @@ async def read_all(exchange: Exchange, limit: int) -> bytes:
     if exchange.ended or not first:
         return first
     pieces, size = [first], len(first)
-    while True:
+    while size <= limit:
         piece = await exchange.more()
-        if not piece:
-            break
         pieces.append(piece)
         size += len(piece)
-        if size > limit:
-            exchange.cancel(TooLarge(limit))
-            raise TooLarge(limit)
-        if exchange.ended:
+        if exchange.ended or not piece:
             break
+    if size > limit:
+        exchange.cancel(TooLarge(limit))
+        raise TooLarge(limit)
     return b"".join(pieces)
 
 

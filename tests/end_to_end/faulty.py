@@ -29,6 +29,8 @@ CANARY_PROMPT = "canary-prompt-7f3a: say hello."
 CANARY_ANSWER = "canary-answer-text"
 ALONE = {"standard": ["a"]}
 both_clients = pytest.mark.parametrize("kind", ["own", "httpx"])
+own_first = pytest.mark.parametrize("kind", ["own", pytest.param("httpx", marks=pytest.mark.slow)])
+"""Where what is tested does not depend on the client, the second one is left to the long suite."""
 
 
 def run(work: Coroutine[Any, Any, T], *, within_seconds: float = 15.0) -> T:
