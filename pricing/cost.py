@@ -125,7 +125,7 @@ def _sum_of(
     """None: tokens were used for which the sheet has no rate at all."""
     per_bucket = rates.per_bucket
     flags = _NO_FLAGS
-    if not rates.is_complete:
+    if not rates.is_complete and any(rates.doubtful(usage)):
         used = [index for index, bucket in enumerate(BUCKETS) if getattr(usage, bucket)]
         if not rates.lacking.isdisjoint(used):
             return None

@@ -4,11 +4,13 @@ A sheet need not name every rate. A missing one falls back to the nearest that i
 what somebody may have agreed to pay, the fall is flagged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
+from typing import Any
 
-from pricing.usage import BUCKETS
+from pricing.usage import BUCKETS, Usage
 
 _OTHER_NAME: Mapping[str, str] = MappingProxyType({"input_uncached": "input", "output_text": "output"})
 RATE_NAMES = tuple(_OTHER_NAME.get(bucket, bucket) for bucket in BUCKETS)
@@ -46,6 +48,7 @@ class Rates:
     scale: int
     rate_set: str  # the blocks that applied, joined by "+", or "base"
     is_complete: bool  # every bucket has a rate, and none of them by a flagged fallback
+    doubtful: Callable[[Usage], Any]  # the counts of the buckets for which that does not hold, at least one
 
     @classmethod
     def of(cls, named: Mapping[str, int], *, extra: Mapping[str, int], scale: int, rate_set: str) -> "Rates":
@@ -63,6 +66,7 @@ class Rates:
                 lacking.add(index)
             per_bucket.append(rate or 0)
             flags.append(flag)
+        doubtful = [bucket for index, bucket in enumerate(BUCKETS) if index in lacking or flags[index]]
         return cls(
             named=MappingProxyType(dict(named)),
             per_bucket=tuple(per_bucket),
@@ -71,5 +75,7 @@ class Rates:
             extra=MappingProxyType(dict(extra)),
             scale=scale,
             rate_set=rate_set,
-            is_complete=not lacking and not any(flags),
+            is_complete=not doubtful,
+            # always two names or more, so that it always gives a tuple
+            doubtful=attrgetter(*(doubtful or BUCKETS[:1]), *(doubtful or BUCKETS)[:1]),
         )

@@ -5,10 +5,11 @@ billed twice. The buckets are those of the metering cases; nothing else in the p
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal
+
+import msgspec
 
 UsageSource = Literal["provider", "provider_partial", "mixed", "estimated", "none"]
 """Who counted: the provider; a provider's running count of a stream that ended early; both; we; nobody."""
@@ -20,6 +21,16 @@ End = Literal["complete", "client_abort", "upstream_cut"]
 """How an answer ended: whole; our client left and we stopped reading; the provider's connection broke."""
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+_NO_WORDS: Mapping[str, str] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[str, int]:
+    return _NOTHING
+
+
+def _no_words() -> Mapping[str, str]:
+    return _NO_WORDS
+
 
 INPUT_BUCKETS = (
     "input_uncached",
@@ -34,8 +45,7 @@ OUTPUT_BUCKETS = ("output_text", "output_reasoning", "output_audio", "output_ima
 BUCKETS = INPUT_BUCKETS + OUTPUT_BUCKETS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Token counts of one answer. All counts are whole tokens, zero or more."""
 
     input_uncached: int = 0  # plain text input that no cache served
@@ -49,8 +59,8 @@ class Usage:
     output_reasoning: int = 0
     output_audio: int = 0
     output_image: int = 0
-    tools: Mapping[str, int] = field(default_factory=lambda: _NOTHING)  # billable tool units, by tool
-    extra: Mapping[str, int] = field(default_factory=lambda: _NOTHING)  # one provider's own; in neither total
+    tools: Mapping[str, int] = msgspec.field(default_factory=_nothing)  # billable tool units, by tool
+    extra: Mapping[str, int] = msgspec.field(default_factory=_nothing)  # one provider's own; in neither total
 
     @property
     def input_total(self) -> int:
@@ -71,11 +81,10 @@ class Usage:
         return self.output_text + self.output_reasoning + self.output_audio + self.output_image
 
 
-assert {f.name for f in fields(Usage)} == {*BUCKETS, "tools", "extra"}
+assert set(Usage.__struct_fields__) == {*BUCKETS, "tools", "extra"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a meter read from one answer: the counts, where they came from, and what pricing needs to know."""
 
     usage: Usage
@@ -87,6 +96,6 @@ class Reading:
     service_tier: str | None = None  # the tier the answer names
     inference_geo: str | None = None  # the place the answer says it ran
     provider_cost_usd: Decimal | None = None  # the provider's own figure, exact
-    fee_keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    fee_keys: Mapping[str, str] = msgspec.field(default_factory=_no_words)
     """Scalar fields of the usage object, as text, for fees that depend on one (`per_request_by`)."""
     text_bytes: int = 0  # UTF-8 length of all text the model produced, as far as it was seen

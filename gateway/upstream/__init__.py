@@ -5,8 +5,9 @@ never blocks to start, and may be cancelled at any moment of its life, any numbe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 FailureKind = Literal[
     "resolve",  # the name did not resolve
@@ -36,8 +37,7 @@ class ClientLeft(Exception):
     """Our client is gone; raised out of a wait on an exchange that was cancelled for that reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Deadlines of one attempt, in seconds. None: no such limit."""
 
     connect_seconds: float = 2.0
@@ -48,8 +48,7 @@ class Limits:
     total_seconds: float = 600.0  # from `open` to the last byte
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to send."""
 
     method: str  # "POST" or "GET"
