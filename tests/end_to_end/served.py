@@ -7,6 +7,7 @@ send SIGKILL or SIGTERM, wait for its end, and say how it ended.
 """
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -17,7 +18,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-NEEDED = ("uvloop", "faregate.secrets_file", "gateway.app")
+NEEDED = (
+    "uvloop",
+    "faregate.secrets_file",
+    "gateway.app",
+    "litestar.plugins.attrs",
+    "litestar.plugins.pydantic",
+    "anyio._backends._asyncio",
+)
 """What a gateway imports at its start; imported once here, as it takes longer than most gateways live."""
 
 
@@ -94,6 +102,9 @@ def main() -> None:
     for line in sys.stdin:
         word, _, argument = line.strip().partition(" ")
         if word == "start":
+            if not running and gc.get_freeze_count() == 0:
+                import_module("gateway.config").load(argument, os.environ)  # with it the price book is read
+                gc.freeze()
             pid = os.fork()
             if pid == 0:
                 nothing = os.open(os.devnull, os.O_RDWR)

@@ -17,7 +17,8 @@ from pricing.money import PICO_PER_USD, usd_text
 from tests.end_to_end.faulty import assert_books_agree, run
 from tests.end_to_end.harness import PRICES, SECRETS, Running, gateway, toml
 from tests.end_to_end.raw import CHAT, raw_client
-from tests.fakes.provider import FakeProvider, Prices
+from tests.fakes.answers import Counts
+from tests.fakes.provider import Charge, FakeProvider, Prices
 
 DEARER = 100  # times what the other costs
 OUTPUT = 64
@@ -242,6 +243,29 @@ def test_what_is_held_is_given_back_in_every_way_out(tmp_path: Path, way: str) -
                     assert way == "broken stream"
             spent = await made.spent_in_rows()
             assert made.money("all") == (spent, 0)
+
+    run(work())
+
+
+def test_a_restart_knows_what_was_spent(tmp_path: Path) -> None:
+    limit = 2 * worst_case(chat())
+
+    async def work() -> None:
+        spent = 0
+        for starts in range(2):
+            async with shop(tmp_path, more=budget(limit)) as made:
+                assert made.money("all") == (spent, 0)
+                while (answer := await made.ask()).status_code == 200:
+                    assert starts == 0
+                assert_spent(answer)
+                spent, _ = made.money("all")
+                assert limit - worst_case(chat()) < spent <= limit
+                made.a.charges |= {
+                    f"{row['request_id']}.{row['n']}": Charge(
+                        attempt="", model="", counts=Counts(), pico_usd=row["cost_pico_usd"]
+                    )
+                    for row in await made.running.rows("attempt")
+                }
 
     run(work())
 
