@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from gateway.admin import build_admin
 from gateway.attempts import RetryBudget
 from gateway.auth import KeyRing
 from gateway.config import Config, Problem, Provider, load
@@ -25,14 +24,12 @@ from gateway.keys import LOOK_SECONDS, KeyWatch
 from gateway.limits import budget_specs, load_spent, spent_in, team_limits
 from gateway.live import Live, Services, metric_names, open_upstreams
 from gateway.metrics import Metrics, Sources
-from gateway.operating import operating
 from gateway.recorder import Recorder
 from gateway.reload import Watch
 from gateway.serving import App, ServingHooks, ServingLimits, ServingSettings
 from gateway.serving import run as run_listeners
 from gateway.shared_state.limits import BudgetSpec, Window
 from gateway.shared_state.memory import MemoryState
-from gateway.shared_state.redis_state import RedisSettings, RedisState
 from gateway.upstream import Upstream
 from gateway.upstream.build import upstream_for
 from gateway.upstream.settings import Settings
@@ -41,6 +38,9 @@ from ledger.spool import Spool
 from ledger.store import Ledger, LedgerAway, LedgerTooNew, NotALedgerUrl, open_ledger
 from pricing.money import PicoUsd
 from routers.health import Health
+
+if TYPE_CHECKING:
+    from gateway.shared_state.redis_state import RedisState
 
 VERSION = version("faregate")
 _WAIT_FOR_LEDGER_SECONDS = 2.0
@@ -201,6 +201,9 @@ class Process:
         if config.gateway.redis_url is None:
             self.state = MemoryState(budget_specs(config), team_limits(config), warned=self._budget_warned)
         else:
+            # Its library takes a third of a second to import.
+            from gateway.shared_state.redis_state import RedisSettings, RedisState
+
             self.state = RedisState(
                 RedisSettings(url=config.gateway.redis_url),
                 budget_specs(config),
@@ -236,6 +239,10 @@ class Process:
 
     async def run(self) -> int:
         """Serve until a signal."""
+        # Imported here: commands that only open the ledger do without Litestar.
+        from gateway.admin import build_admin
+        from gateway.operating import operating
+
         config = self.services.live.config
         loop = asyncio.get_running_loop()
         self.key_watch.look()
@@ -275,7 +282,7 @@ class Process:
 
     async def load_limits(self) -> None:
         """What the ledger says of the budgets' present windows."""
-        if isinstance(self.state, RedisState):
+        if not isinstance(self.state, MemoryState):
             await self.state.start()
             return
         specs = budget_specs(self.services.live.config)
@@ -300,7 +307,7 @@ class Process:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        if isinstance(self.state, RedisState):
+        if not isinstance(self.state, MemoryState):
             await self.state.close()
         for upstream in self.services.live.upstreams.values():
             await upstream.close()
@@ -355,7 +362,7 @@ class Process:
     def _degraded(self) -> Mapping[str, bool]:
         """By dependency: it is away, and the process does without it."""
         found = {"ledger": self.ledger_away or self.recorder.stats().is_behind}
-        if isinstance(self.state, RedisState):
+        if not isinstance(self.state, MemoryState):
             found["redis"] = self.state.degraded
         return found
 
