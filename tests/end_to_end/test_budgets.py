@@ -174,7 +174,7 @@ def test_of_200_at_once_as_many_are_admitted_as_the_budget_is_worth(tmp_path: Pa
                 if refused == clients - worth:
                     break
             assert made.money("all") == (0, worth * held)
-            while len(made.a.seen) < worth:  # noqa: ASYNC110 - the last of them may be on their way
+            while len(made.a.seen) < worth:
                 await asyncio.sleep(0)
             made.a.release()
             answers = await asyncio.gather(*tasks)
@@ -225,7 +225,7 @@ def test_what_is_held_is_given_back_in_every_way_out(tmp_path: Path, way: str) -
                 made.a.next(faults[way])
             if way == "cancel":
                 task = asyncio.create_task(made.ask())
-                while not made.a.seen:  # noqa: ASYNC110 - there is no tag to wait for
+                while not made.a.seen:
                     await asyncio.sleep(0)
                 assert made.money("all") == (0, worst_case(chat()))
                 task.cancel()
@@ -290,7 +290,7 @@ def test_nested_budgets_admit_together_or_not_at_all(tmp_path: Path) -> None:  #
                 if refused == 4:
                     break
             assert [made.money(name) for name in ("company", "team", "application")] == [(0, 5 * held)] * 3
-            while len(made.a.seen) < 5:  # noqa: ASYNC110 - the last of them may be on their way
+            while len(made.a.seen) < 5:
                 await asyncio.sleep(0)
             made.a.always(None)
             assert (await made.ask(key=other)).status_code == 200
@@ -443,7 +443,7 @@ def test_no_more_a_minute_than_the_limit(tmp_path: Path, of: str, what: str) -> 
                 assert "x-should-retry" not in answer.headers
                 if refused == 15:
                     break
-            while len(made.a.seen) < 5:  # noqa: ASYNC110 - the last of them may be on their way
+            while len(made.a.seen) < 5:
                 await asyncio.sleep(0)
             made.a.always(None)
             made.a.release()

@@ -32,7 +32,7 @@ async def upstream_ends(made: Setting, tag: str) -> None:
 
 async def books_close(made: Setting) -> None:
     """Every request that was let in is closed."""
-    while made.running.recorder.stats().open:  # noqa: ASYNC110 - there is no event for it
+    while made.running.recorder.stats().open:
         await asyncio.sleep(0)
 
 
