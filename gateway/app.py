@@ -202,10 +202,10 @@ class Process:
             self.state = MemoryState(budget_specs(config), team_limits(config), warned=self._budget_warned)
         else:
             # Its library takes a third of a second to import.
-            from gateway.shared_state.redis_state import RedisSettings, RedisState
+            from gateway.shared_state import redis_state
 
-            self.state = RedisState(
-                RedisSettings(url=config.gateway.redis_url),
+            self.state = redis_state.RedisState(
+                redis_state.RedisSettings(url=config.gateway.redis_url),
                 budget_specs(config),
                 team_limits(config),
                 spent_from_ledger=self._spent_from_ledger,
