@@ -122,7 +122,6 @@ class Connection(asyncio.Protocol):
         "_headers",
         "_home",
         "_in_body",
-        "_informational",
         "_keep",
         "_packed",
         "_parser",
@@ -148,9 +147,8 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self._rest: memoryview | None = None
         self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0  # read until the final head was complete, and what came with its end
+        self._head_bytes = 0  # read up to the end of the final head, informational ones and all
         self._silent_bytes = 0
-        self._informational = 0
         self._problem = ""
         self._got = self._in_body = self._framed = self._done = self._keep = self._packed = False
 
@@ -165,7 +163,7 @@ class Connection(asyncio.Protocol):
         self._exchange = exchange
         self.uses += 1
         self._headers = []
-        self._head_bytes = self._silent_bytes = self._informational = 0
+        self._head_bytes = self._silent_bytes = 0
         self._got = self._in_body = self._framed = self._done = self._packed = False
         exchange.on(self, now)
         body = exchange.body
@@ -354,9 +352,6 @@ class Connection(asyncio.Protocol):
         else:  # 100, 103: not the answer yet
             self._headers = []
             self._framed = False
-            self._informational += 1
-            if self._informational > MAX_HEADERS:
-                self._refuse("no end of informational answers")
 
     def on_body(self, piece: bytes) -> None:
         """See httptools."""

@@ -60,7 +60,7 @@ class Pool:
         self._idle: list[Connection] = []  # the one used last at the end; dead ones are skipped when met
         self._all: set[Connection] = set()
         self._dials: dict[asyncio.Task[Connection], OwnExchange] = {}
-        self._waiting: OrderedDict[OwnExchange, None] = OrderedDict()
+        self._waiting: OrderedDict[OwnExchange, None] = OrderedDict()  # who is over has left it
         self._sweep: asyncio.TimerHandle | None = None
         self._keeps = True  # False once retired
         self._closed = False
@@ -114,11 +114,10 @@ class Pool:
     def give(self, connection: Connection) -> None:
         """See Home."""
         now = self._loop.time()
-        while self._waiting:
+        if self._waiting:
             exchange, _ = self._waiting.popitem(last=False)
-            if not exchange.over:
-                connection.send(exchange, now)
-                return
+            connection.send(exchange, now)
+            return
         if not self._keeps:
             connection.drop()
             return
@@ -162,8 +161,7 @@ class Pool:
     def _open_for_next(self) -> None:
         while self._waiting and len(self._all) + len(self._dials) < self._room:
             exchange, _ = self._waiting.popitem(last=False)
-            if not exchange.over:
-                self._dial(exchange, self._loop.time())
+            self._dial(exchange, self._loop.time())
 
     def _dial(self, exchange: OwnExchange, now: float) -> None:
         exchange.enter("resolve", now, exchange.limits.connect_seconds)

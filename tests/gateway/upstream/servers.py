@@ -49,9 +49,10 @@ def run(work: Coroutine[Any, Any, T], loop: str = "uvloop", *, within_seconds: f
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Give way until it holds."""
-    while not holds():  # noqa: ASYNC110 - there is no event to wait for
-        await asyncio.sleep(0.001)
+    """Give way until it holds, which must not take long."""
+    async with asyncio.timeout(2.5):
+        while not holds():
+            await asyncio.sleep(0.001)
 
 
 class Wire:

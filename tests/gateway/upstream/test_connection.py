@@ -6,7 +6,7 @@ from itertools import repeat
 
 import pytest
 
-from gateway.upstream import UpstreamFailure
+from gateway.upstream import ClientLeft, UpstreamFailure
 from gateway.upstream.exchange import HIGH_WATER
 from tests.gateway.upstream.servers import (
     CHUNKED,
@@ -75,10 +75,13 @@ def test_an_answer_ends_where_its_length_says_and_what_follows_is_never_anybody_
 
 @both_loops
 def test_bytes_that_come_unasked_close_an_idle_connection(loop: str) -> None:
+    idle = asyncio.Event()
+
     async def script(wire: Wire) -> None:
         await wire.request()
         await wire.say(ANSWER)
         if wire.number == 0:
+            await idle.wait()
             await wire.say(whole(b"poison"))
         await wire.request()
         await wire.say(ANSWER)
@@ -86,6 +89,8 @@ def test_bytes_that_come_unasked_close_an_idle_connection(loop: str) -> None:
     async def trial() -> None:
         async with serving(script) as server, own(server.url) as provider:
             await ask(provider, call())
+            assert provider.standing().idle == 1
+            idle.set()
             await until(lambda: provider.standing().idle == 0)
             assert await ask(provider, call()) == (200, b'{"ok":true}')
             assert await ask(provider, call()) == (200, b'{"ok":true}')
@@ -274,6 +279,52 @@ def test_not_every_word_is_http() -> None:
         async with serving(once(b"SSH-2.0-OpenSSH\r\n")) as server, own(server.url) as provider:
             failure, _ = await failure_of(provider, call())
             assert str(failure) == "invalid_response: not an HTTP/1.1 answer"
+
+    run(trial())
+
+
+def test_trailers_do_not_come_among_the_headers() -> None:
+    async def trial() -> None:
+        answer = CHUNKED + chunk(b"one") + b"0\r\nset-cookie: late\r\n\r\n"
+        async with serving(always(answer)) as server, own(server.url) as provider:
+            exchange = provider.open(call())
+            await exchange.head()
+            assert await rest_of(exchange) == b"one"
+            assert [name for name, _ in exchange.headers] == [b"content-type", b"transfer-encoding"]
+
+    run(trial())
+
+
+def test_who_cancels_what_is_over_changes_nothing() -> None:
+    async def trial() -> None:
+        async with serving(once(CHUNKED + chunk(b"one"))) as server, own(server.url) as provider:
+            exchange = provider.open(call())
+            await exchange.head()
+            await until(lambda: exchange.over)
+            exchange.cancel(ClientLeft())
+            assert await exchange.more() == b"one"
+            with pytest.raises(UpstreamFailure, match="reset"):
+                await exchange.more()
+        async with serving(always(ANSWER)) as server, own(server.url) as provider:
+            exchange = provider.open(call())
+            await exchange.head()
+            await rest_of(exchange)
+            exchange.cancel(ClientLeft())
+            assert await exchange.more() == b""
+            assert provider.standing().idle == 1
+
+    run(trial())
+
+
+def test_who_leaves_with_an_answer_unread_does_not_read_it_later() -> None:
+    async def trial() -> None:
+        async with serving(always(ANSWER)) as server, own(server.url) as provider:
+            exchange = provider.open(call())
+            await exchange.head()
+            exchange.cancel(ClientLeft())
+            with pytest.raises(ClientLeft):
+                await exchange.more()
+            assert provider.standing().idle == 1  # the answer was whole: its connection is fit for another
 
     run(trial())
 

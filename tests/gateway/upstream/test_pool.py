@@ -132,6 +132,7 @@ def test_room_made_by_a_broken_or_cancelled_request_goes_to_who_waits(loop: str)
             left = provider.open(call(b"never"))
             good = provider.open(call(b"good"))
             left.cancel(ClientLeft())
+            assert provider.standing().waiting == 2
             with pytest.raises(UpstreamFailure, match="reset"):
                 await broken.head()
             await until(lambda: b"hang" in server.bodies)
