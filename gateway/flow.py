@@ -83,7 +83,7 @@ class DataApp:
 
         caller = services.keys.caller_of(headers, address=scope["client"][0], now=now_ms / 1000)
         check_media_type(headers)
-        outgoing = to_provider(headers)
+        outgoing = to_provider(headers, owner=caller.key_id)
         message = await receive()
         if message["type"] == "http.disconnect":
             return

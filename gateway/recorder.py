@@ -2,7 +2,8 @@
 
 `admitted` and `closed` are plain calls: each is one `write` to the spool, so that a killed process loses
 nothing, and nothing in them can be cancelled. Everything slow is done by two threads: one brings the spool to
-disk every 50 ms, the other brings closed requests into the ledger, every 50 ms or 500 at a time.
+disk every 50 ms, the other brings closed requests into the ledger, every 200 ms or 500 at a time: a commit
+costs as much as many rows, and what is in the spool is safe without it.
 
 - The database is away: the writer tries again after a pause (0.1 to 5 s, with jitter). Up to `queue_limit`
   closed requests wait in memory; from then on the recorder is *behind*: new ones stay in the spool alone,
@@ -36,6 +37,7 @@ from ledger.store import Ledger, LedgerAway, LedgerTooNew, Mark
 
 log = logging.getLogger(__name__)
 
+_PAUSES_A_BATCH = 4
 _LONGEST_RECORD = 256 * 1024
 _LONGEST_TEXT = 512
 _MOST_PARTS = 64
@@ -280,7 +282,7 @@ class Recorder:
                     self._is_drained = True
                     return
                 if wrote < self._batch_size and self._reader is None:
-                    self._stopping.wait(self._pause_seconds)
+                    self._stopping.wait(self._pause_seconds * _PAUSES_A_BATCH)
 
     def _failed(self, why: str) -> None:
         if self._away_seconds == _LEAST_PAUSE:

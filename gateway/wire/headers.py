@@ -55,7 +55,7 @@ _BAD_IN_VALUE = bytes(byte for byte in range(0x20) if byte != 0x09) + b"\x7f"
 _LONGEST_ID = 128
 
 
-def to_provider(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def to_provider(headers: Iterable[tuple[bytes, bytes]], *, owner: str) -> list[tuple[bytes, bytes]]:
     """The headers to send with a request: ours, and of the client's those that may pass.
 
     Host, length, accepted encodings, our name and the provider's own credential are added by the upstream client.
@@ -68,6 +68,8 @@ def to_provider(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, byt
                 raise invalid_value(
                     name.decode("latin-1"), f"the header {name.decode()} has a control character"
                 )
+            if name == b"idempotency-key":  # two keys that use the same one must not share an answer
+                value = owner.encode() + b"-" + value
             passed.append((name, value))
     return passed
 

@@ -33,21 +33,22 @@ def test_nothing_that_says_who_asked_goes_to_the_provider():
             (b"openai-beta", b"a=v2"),
             (b"traceparent", b"00-0af7-b7ad-01"),
             (b"idempotency-key", b"k-1"),
-        ]
+        ],
+        owner="key_1",
     )
     assert sent == [
         (b"content-type", b"application/json"),
         (b"accept", b"text/event-stream"),
         (b"openai-beta", b"a=v2"),
         (b"traceparent", b"00-0af7-b7ad-01"),
-        (b"idempotency-key", b"k-1"),
+        (b"idempotency-key", b"key_1-k-1"),
     ]
 
 
 @pytest.mark.parametrize("value", [b"a\r\nx-evil: 1", b"a\nb", b"a\x00b", b"a\x7f"])
 def test_a_header_with_a_line_break_is_refused(value: bytes):
     with pytest.raises(GatewayError) as raised:
-        to_provider([(b"openai-beta", value)])
+        to_provider([(b"openai-beta", value)], owner="key_1")
     assert (raised.value.code, raised.value.param) == ("invalid_value", "openai-beta")
 
 
