@@ -8,11 +8,12 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from pricing.money import PicoUsd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What one request asks of the limits."""
 
     request_id: str
@@ -36,8 +37,7 @@ class Refusal:
     budget: str | None = None  # the name of the budget that refused it; None: it was something else
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What was granted. Give it back exactly once, by `SharedState.settle` (a cost of 0 releases it all)."""
 
     demand: Demand

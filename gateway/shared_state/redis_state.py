@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec.structs import replace as with_fields
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -429,7 +430,7 @@ class RedisState:
         if state is None:
             state = self._local = self._make_share(now, share)
         rpm, tpm = demand.requests_per_minute, demand.tokens_per_minute
-        scaled = replace(
+        scaled = with_fields(
             demand,
             requests_per_minute=None if rpm is None else _scaled(rpm, share),
             tokens_per_minute=None if tpm is None else _scaled(tpm, share),
@@ -440,7 +441,7 @@ class RedisState:
                 got,
                 message=f"{got.message} (shared limits are away: this process has a share of {share:.3g})",
             )
-        admission = replace(got, demand=demand)
+        admission = with_fields(got, demand=demand)
         return self._keep(admission, hold_id, demand, specs, windows, keys, [], (state, got))
 
     def _make_share(self, now: float, share: float) -> MemoryState:
