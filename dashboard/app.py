@@ -1,5 +1,7 @@
 """The script that Streamlit runs: which pages there are, and what stands on all of them."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from dashboard import data, show
@@ -26,9 +28,14 @@ def main() -> None:
         ],
         position="top",
     )
+    shown(page.run)
+
+
+def shown(draw: Callable[[], None]) -> None:
+    """A page under the banner that all of them have; what stops it is said in a sentence."""
     try:
         show.banner()
-        page.run()
+        draw()
     except LedgerAway as problem:
         st.error(
             f"The ledger cannot be read just now ({problem}). The gateway does not depend on this page; reload it to "

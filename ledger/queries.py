@@ -11,7 +11,6 @@ deployments and not with the requests. Only `find_requests` and `request_by_id` 
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -253,11 +252,16 @@ def _sums_of(row: Mapping[str, Any]) -> Sums:
     )
 
 
-def _usage_of(rows: Sequence[Mapping[str, Any]]) -> Usage:
-    """The tokens of several rows together, without tools: their units are not tokens."""
+def _usage_of(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    tools: Mapping[str, int] | None = None,
+    extra: Mapping[str, int] | None = None,
+) -> Usage:
+    """The tokens of several rows together; tools and further counts only where they are given."""
     counts: dict[str, Any] = {name: sum(int(row[name]) for row in rows) for name in BUCKETS}
-    # Plain maps: what `Usage` takes by default cannot be pickled, and so not be cached.
-    return Usage(**counts, tools={}, extra={})
+    # Plain maps: a read-only view cannot be pickled, and so not be cached.
+    return Usage(**counts, tools=tools or {}, extra=extra or {})
 
 
 def _conditions(wanted: RequestFilter) -> list[ColumnElement[bool]]:
@@ -322,7 +326,7 @@ def _attempt_of(row: Mapping[str, Any]) -> AttemptSeen:
         status=row["status"],
         state=row["state"],
         failure=row["failure"],
-        usage=replace(_usage_of([row]), tools=json.loads(row["tools"]), extra=json.loads(row["extra"])),
+        usage=_usage_of([row], tools=json.loads(row["tools"]), extra=json.loads(row["extra"])),
         usage_source=row["usage_source"],
         service_tier=row["service_tier"],
         price_id=row["price_id"],

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dashboard.report import (
@@ -52,6 +52,7 @@ def sums(draw: st.DrawFn) -> Sums:
     )
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(sums(), max_size=4))
 def test_parts_add_up_to_the_whole_exactly(parts: list[Sums]) -> None:
     whole = added(parts)
@@ -63,6 +64,7 @@ def test_parts_add_up_to_the_whole_exactly(parts: list[Sums]) -> None:
     assert sum(line.tokens or 0 for line in lines) == whole.usage.input_total + whole.usage.output_total
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(sums(), max_size=6), st.integers(0, 4))
 def test_the_rest_of_a_long_list_is_not_lost(parts: list[Sums], most: int) -> None:
     shares = [Share(name=f"{n}", sums=one) for n, one in enumerate(parts)]
@@ -72,6 +74,7 @@ def test_the_rest_of_a_long_list_is_not_lost(parts: list[Sums], most: int) -> No
     assert len(first) + others == len(shares)
 
 
+@settings(max_examples=25, deadline=None)
 @given(sums())
 def test_a_saving_is_the_difference_and_never_clamped(one: Sums) -> None:
     saved = savings_of(one)
