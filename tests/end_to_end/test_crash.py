@@ -21,7 +21,7 @@ from tests.end_to_end.raw import CHAT
 from tests.end_to_end.served import Starter, free_ports, starter
 from tests.fakes.provider import FakeProvider, Pace, Prices
 
-CLIENTS = 12
+CLIENTS = 8
 ENVIRON = {**SECRETS, "PROVIDER_KEY": PROVIDER_KEY, "FAREGATE_NAME_ATTEMPTS": "1"}
 
 
@@ -126,7 +126,7 @@ async def kill_again_and_again(made: Scene, times: int, random: Random) -> None:
     load = asyncio.create_task(made.load.run())
     for _ in range(times):
         pid = await made.start()
-        await made.load.until(random.randint(0, 60))
+        await made.load.until(random.randint(0, 40))
         await asyncio.sleep(random.uniform(0.0, 0.02))
         await made.starter.kill(pid)
     load.cancel()
@@ -181,7 +181,7 @@ def test_three_kills_under_load_lose_nothing_and_double_nothing(tmp_path: Path) 
             await kill_again_and_again(made, 3, Random(1))
             found = assert_the_books_are_right(made)
             assert found["answered"] >= len(made.load.answered) > 0
-            assert found["failed"] > 0  # in flight at a kill: 12 clients never rest
+            assert found["failed"] > 0  # in flight at a kill: the clients never rest
 
     run(work(), within_seconds=60)
 
