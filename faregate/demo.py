@@ -87,7 +87,7 @@ async def _run(args: argparse.Namespace, path: Path) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     stand_in = await simulated.serve("127.0.0.1", 0, api_key=SIMULATED)
-    ledger_url = f"sqlite:///{folder / 'ledger.db'}"
+    ledger_url = f"sqlite:///{folder.parent / secrets_file.DEMO_LEDGER}"
     dashboard = Dashboard(args, ledger_url=ledger_url, folder=folder)
 
     def prepare(ledger: "Ledger", config: "Config") -> None:

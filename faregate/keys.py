@@ -2,10 +2,15 @@
 
 import argparse
 import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+
+from faregate.secrets_file import STAND_IN_LEDGERS
 
 if TYPE_CHECKING:
     from gateway.config import Config
+    from ledger.store import Ledger, StoredKey
 
 _EXAMPLE = """\
 examples:
@@ -74,12 +79,11 @@ def run_create(args: argparse.Namespace) -> int:
             f"faregate keys: no tier {', '.join(unknown)} in {args.config}; it has {known}", file=sys.stderr
         )
         return 2
-    from gateway.app import open_ledger_of
     from gateway.keys import create_key
 
-    with open_ledger_of(config) as ledger:
+    with _ledgers_of(config) as ledgers:
         created = create_key(
-            ledger,
+            ledgers[0],
             config.gateway.key_secret,
             team=args.team,
             application=args.application,
@@ -88,6 +92,9 @@ def run_create(args: argparse.Namespace) -> int:
             requests_per_minute=args.requests_per_minute,
             tokens_per_minute=args.tokens_per_minute,
         )
+        row = next(row for row in ledgers[0].list_keys() if row.key_id == created.key_id)
+        for other in ledgers[1:]:
+            other.add_key(row)
     print(created.key)
     print(f"{created.key_id}: a key of team {args.team}; it is shown only now", file=sys.stderr)
     if args.team not in config.teams:
@@ -105,10 +112,8 @@ def run_list(args: argparse.Namespace) -> int:
     import json
     from datetime import UTC, datetime
 
-    from gateway.app import open_ledger_of
-
-    with open_ledger_of(config) as ledger:
-        rows = ledger.list_keys()
+    with _ledgers_of(config) as ledgers:
+        rows = sorted(_known(ledgers).values(), key=lambda row: (row.created_at_ms, row.key_id))
     for row in rows:
         facts = {
             "key_id": row.key_id,
@@ -139,15 +144,42 @@ def run_revoke(args: argparse.Namespace) -> int:
         return 1
     import time
 
-    from gateway.app import open_ledger_of
-
-    with open_ledger_of(config) as ledger:
-        done = ledger.revoke_key(args.key_id, time.time_ns() // 1_000_000)
+    now_ms = time.time_ns() // 1_000_000
+    with _ledgers_of(config) as ledgers:
+        row = _known(ledgers).get(args.key_id)
+        done = False
+        if row is not None:
+            for ledger in ledgers:
+                if all(known.key_id != args.key_id for known in ledger.list_keys()):
+                    ledger.add_key(row)  # else a later start would let the same key in again
+                done = ledger.revoke_key(args.key_id, now_ms) or done
     if not done:
         print(f"faregate keys: no open key {args.key_id}; `faregate keys list` shows them", file=sys.stderr)
         return 1
     print(f"{args.key_id} opens nothing any more; running gateways know within 2 seconds")
     return 0
+
+
+@contextmanager
+def _ledgers_of(config: "Config") -> "Generator[list[Ledger]]":
+    """The file's ledger, and those of a simulated gateway and of a demonstration where there are any.
+
+    A key holds in all of them: it stays good when a provider is switched on.
+    """
+    from gateway.app import data_dir_of, open_ledger_of
+
+    folder = data_dir_of(config)
+    with ExitStack() as stack:
+        ledgers = [stack.enter_context(open_ledger_of(config))]
+        for name in STAND_IN_LEDGERS:
+            if (folder / name).exists():
+                ledgers.append(stack.enter_context(open_ledger_of(config, f"sqlite:///{folder / name}")))
+        yield ledgers
+
+
+def _known(ledgers: "list[Ledger]") -> "dict[str, StoredKey]":
+    """Every key once, as the first ledger that knows it has it."""
+    return {row.key_id: row for ledger in reversed(ledgers) for row in ledger.list_keys()}
 
 
 def _config(path: str) -> "Config | None":

@@ -1,14 +1,18 @@
 """One line a request for a person at a terminal: what answered, what it used, what it cost, and why there."""
 
+from decimal import Decimal
+
 from ledger.entry import Admitted, Closed
-from pricing.money import PICO_PER_USD
+
+_CENT = Decimal("0.01")
 
 
 def dollars(pico_usd: int) -> str:
-    """An amount for reading: six significant places, never rounded to nothing."""
-    amount = pico_usd / PICO_PER_USD
-    if pico_usd and abs(amount) < 0.01:
-        return f"${amount:.8f}".rstrip("0")
+    """An amount for reading: below a cent with six significant digits, never rounded to nothing."""
+    amount = Decimal(pico_usd).scaleb(-12)
+    if pico_usd and abs(amount) < _CENT:
+        decimals = min(12, 5 - amount.adjusted())
+        return f"${amount:.{decimals}f}".rstrip("0")
     return f"${amount:,.4f}"
 
 
@@ -21,8 +25,9 @@ def receipt(admitted: Admitted, closed: Closed) -> str:
     uncached = last.input_uncached + last.input_audio + last.input_image
     output = last.output_text + last.output_reasoning + last.output_audio + last.output_image
     tokens = [f"{uncached:,} in"]
-    if last.input_cached:
-        tokens.append(f"{last.input_cached:,} cached")
+    cached = last.input_cached + last.input_audio_cached
+    if cached:
+        tokens.append(f"{cached:,} cached")
     if written:
         tokens.append(f"{written:,} written")
     tokens.append(f"{output:,} out")

@@ -117,7 +117,7 @@ async def _run(args: argparse.Namespace, path: Path, environ: dict[str, str]) ->
         return switched_on(config, base_url=stand_in.base_url, api_key=SIMULATED, because="simulated")
 
     if is_simulated:
-        ledger_url = f"sqlite:///{folder / 'simulated.db'}"
+        ledger_url = f"sqlite:///{folder / secrets_file.SIMULATED_LEDGER}"
     else:
         ledger_url = config.gateway.ledger_url or f"sqlite:///{folder / 'ledger.db'}"
     key_path = folder / KEY_FILE

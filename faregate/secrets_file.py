@@ -1,4 +1,4 @@
-"""The gateway's own secrets on one machine: made at the first start, kept in the data folder, for its owner alone."""
+"""What a first start keeps in the data folder, for its owner alone: above all the gateway's own secrets."""
 
 import os
 import secrets
@@ -8,6 +8,9 @@ from pathlib import Path
 NAMES = ("FAREGATE_KEY_SECRET", "FAREGATE_ADMIN_SECRET")
 FOLDER = ".faregate"
 FILE = "secrets.env"
+SIMULATED_LEDGER = "simulated.db"  # of `faregate run` without a provider key
+DEMO_LEDGER = "demo/ledger.db"  # of `faregate demo`, made anew at each start
+STAND_IN_LEDGERS = (SIMULATED_LEDGER, DEMO_LEDGER)
 
 
 def environment(config: str | Path, environ: Mapping[str, str] | None = None) -> dict[str, str]:
