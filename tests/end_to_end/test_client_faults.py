@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.serving import ServingLimits
+from gateway.upstream.httpx_client import HttpxUpstream
+from gateway.upstream.own import OwnUpstream
 from tests.end_to_end.faulty import CANARY_PROMPT, Client, Setting, both_clients, run, setting
 from tests.end_to_end.raw import CHAT, RawClient, chat_body, raw_client, request
 
@@ -57,6 +59,15 @@ def assert_nothing_is_held(made: Setting) -> None:
     assert [standing.held for standing in state.standings(time.time())] in ([], [0])
 
 
+def in_use(made: Setting) -> int:
+    """Connections to provider a that a request holds."""
+    upstream = made.running.process.services.live.targets["a"].upstream
+    if isinstance(upstream, OwnUpstream):
+        return upstream.standing().in_use
+    assert isinstance(upstream, HttpxUpstream)
+    return upstream.in_use
+
+
 async def assert_serves(made: Setting) -> None:
     """The next request is answered as if nothing had happened."""
     answer = await made.ask(user="afterwards")
@@ -83,6 +94,24 @@ def test_a_client_that_leaves_before_the_headers_ends_the_upstream_call(  # C1, 
             metrics = made.running.process.metrics.render().decode()
             assert 'outcome="cancelled",route="asked for by name",status_class="4xx"' in metrics
             assert made.b.seen == []
+            await assert_serves(made)
+
+    run(work())
+
+
+@both_clients
+def test_a_client_that_leaves_between_two_comments_ends_the_upstream_call(
+    tmp_path: Path, kind: Client
+) -> None:
+    async def work() -> None:
+        async with setting(tmp_path, kind=kind, tier="first_token_seconds = 60", more=BUDGET) as made:
+            made.running.process.services.keep_alive_seconds = 0.01
+            async with raw_client(made.running) as client:
+                client.chat(chat_body("C1", fault="late_token", stream=True))
+                await client.until(b": still waiting", times=2)
+                client.leave()
+                await upstream_ends(made, "C1")
+            await assert_cancelled(made, status=200, state="estimated", output=False)
             await assert_serves(made)
 
     run(work())
@@ -633,6 +662,7 @@ def test_however_and_whenever_clients_leave_nothing_stays_behind(tmp_path: Path,
             await asyncio.wait_for(made.a.no_open_requests(), WITHIN_SECONDS)
             await books_close(made)
             assert_nothing_is_held(made)
+            assert in_use(made) == 0
             states = {row["state"] for row in await made.running.rows("request")}
             assert "cancelled" in states
             assert "failed" not in states
