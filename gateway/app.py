@@ -7,7 +7,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,7 @@ from gateway.keys import LOOK_SECONDS, KeyWatch
 from gateway.limits import budget_specs, load_spent, spent_in, team_limits
 from gateway.live import Live, Services, metric_names, open_upstreams
 from gateway.metrics import Metrics, Sources
+from gateway.prices_kept import prices_of
 from gateway.recorder import Recorder
 from gateway.reload import Watch
 from gateway.serving import App, ServingHooks, ServingLimits, ServingSettings
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
 
 VERSION = version("faregate")
 _WAIT_FOR_LEDGER_SECONDS = 2.0
+_PRICES_AGAIN_SECONDS = 60.0
+_EDITED_IN_PLACE = (
+    "the ledger has other numbers under these ids and keeps them, so what is billed by the new ones cannot be"
+    " recomputed; put the old numbers back and add a later row"
+)
 
 
 class StartFailed(Exception):
@@ -138,17 +144,17 @@ def connect(provider: Provider) -> Upstream:
 async def run_gateway(path: str, environ: Mapping[str, str], options: Options) -> int:
     """See `serve`."""
     config = options.transform(load(path, environ))
-    text = Path(path).read_text(encoding="utf-8")  # noqa: ASYNC240 - nothing is served yet
     folder = data_dir_of(config)
+    url = options.ledger_url or ledger_url_of(config)
     try:
-        ledger = open_ledger(options.ledger_url or ledger_url_of(config))
+        # A server may come back while we run; a file that cannot be opened now will not be there later either.
+        ledger = open_ledger(url, wait=url.startswith("sqlite"))
+        if options.mark is not None:
+            ledger.set_fact("marked", options.mark)
+        if options.prepare is not None:
+            options.prepare(ledger, config)
     except (LedgerAway, LedgerTooNew, NotALedgerUrl) as problem:
         raise StartFailed(f"cannot open the ledger: {problem}") from problem
-    if options.mark is not None:
-        ledger.set_fact("marked", options.mark)
-    ledger.save_config_version(config.digest, path=path, text=text)
-    if options.prepare is not None:
-        options.prepare(ledger, config)
     spool = Spool(options.spool_dir or folder / "spool")
     recorder = Recorder(ledger, spool)
     recorder.start()
@@ -235,7 +241,10 @@ class Process:
         )
         self.watch = Watch(path, environ, config, swap=self._swap, refused=self._refused)
         self.tasks: list[asyncio.Task[None]] = []
+        self.prices_again_seconds = _PRICES_AGAIN_SECONDS
+        self._price_task: asyncio.Task[None] | None = None
         self.is_ready = False
+        self.has_begun = False  # the ledger was there once
 
     async def run(self) -> int:
         """Serve until a signal."""
@@ -245,8 +254,9 @@ class Process:
 
         config = self.services.live.config
         loop = asyncio.get_running_loop()
-        self.key_watch.look()
-        await self.load_limits()
+        if not isinstance(self.state, MemoryState):
+            await self.state.start()
+        await self._look_at_ledger()
         settings = ServingSettings(
             listen=config.gateway.listen,
             admin_listen=config.gateway.admin_listen,
@@ -281,12 +291,20 @@ class Process:
             raise StartFailed(f"{problem}; is another gateway running here?") from problem
 
     async def load_limits(self) -> None:
-        """What the ledger says of the budgets' present windows."""
-        if not isinstance(self.state, MemoryState):
-            await self.state.start()
-            return
-        specs = budget_specs(self.services.live.config)
-        await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
+        """What the ledger says of the budgets' present windows. Raises LedgerAway."""
+        if isinstance(self.state, MemoryState):  # the other one asks by itself
+            specs = budget_specs(self.services.live.config)
+            await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
+
+    async def _begin_with_ledger(self) -> None:
+        """What is done once, as soon as the ledger is there; before any key is known. Raises LedgerAway."""
+        with suppress(OSError):  # the file is gone by now; it was good when we read it
+            await asyncio.to_thread(self._keep_config, self.services.live.config)
+        await self.load_limits()
+
+    def _keep_config(self, config: Config) -> None:
+        text = Path(self.path).read_text(encoding="utf-8")
+        self.ledger.save_config_version(config.digest, path=self.path, text=text)
 
     async def _spent_from_ledger(self, spec: BudgetSpec, window: Window) -> PicoUsd | None:
         """What was spent, once what is recorded by now has reached the ledger. None: the ledger does not say."""
@@ -299,7 +317,7 @@ class Process:
             await asyncio.sleep(0.01)
         try:
             return await asyncio.to_thread(spent_in, self.ledger, spec, window)
-        except LedgerAway:
+        except (LedgerAway, LedgerTooNew):
             return None
 
     async def close(self) -> None:
@@ -324,6 +342,7 @@ class Process:
     def _listening(self, data: str, admin: str) -> None:
         settle_memory()
         self.is_ready = True
+        self.keep_prices()
         self.options.listening(
             Started(config=self.services.live.config, address=data, admin_address=admin, ledger=self.ledger)
         )
@@ -346,18 +365,41 @@ class Process:
             if upstreams.get(name) is not upstream:  # its running answers may end first
                 loop.call_later(config.gateway.drain_seconds, lambda u=upstream: loop.create_task(u.close()))
         self.tasks.append(loop.create_task(self._after_swap(config, specs)))
+        self.keep_prices()
         self.tasks = [task for task in self.tasks if not task.done()]
         self.journal.event("config_taken", {"digest": config.digest})
 
     async def _after_swap(self, config: Config, specs: list[BudgetSpec]) -> None:
         """Keep the version, and tell budgets that begin anew what was spent; the ledger may be away."""
         try:
-            text = await asyncio.to_thread(Path(self.path).read_text, encoding="utf-8")
-            await asyncio.to_thread(self.ledger.save_config_version, config.digest, path=self.path, text=text)
+            await asyncio.to_thread(self._keep_config, config)
             if isinstance(self.state, MemoryState):
                 await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
         except (LedgerAway, OSError) as problem:
             self.journal.event("config_not_kept", {"digest": config.digest, "error": type(problem).__name__})
+
+    def keep_prices(self) -> None:
+        """Begin to write the prices in force into the ledger; nobody waits for it."""
+        if self._price_task is not None:
+            self._price_task.cancel()
+        self._price_task = asyncio.get_running_loop().create_task(
+            self._keep_prices(self.services.live.config)
+        )
+        self.tasks.append(self._price_task)
+
+    async def _keep_prices(self, config: Config) -> None:
+        """Try until the ledger has them; another version of the file ends this and begins anew."""
+        while True:
+            try:
+                edited = await asyncio.to_thread(lambda: self.ledger.save_price_rows(prices_of(config)))
+                break
+            except LedgerAway as problem:
+                self.journal.event(
+                    "prices_not_kept", {"digest": config.digest, "error": type(problem).__name__}
+                )
+            await asyncio.sleep(self.prices_again_seconds)
+        if edited:
+            self.journal.event("price_edited_in_place", {"prices": edited, "warning": _EDITED_IN_PLACE})
 
     def _degraded(self) -> Mapping[str, bool]:
         """By dependency: it is away, and the process does without it."""
@@ -379,15 +421,21 @@ class Process:
         """Keep the key ring fresh; the ledger may be away for a while."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await asyncio.to_thread(self.key_watch.look)
-            except LedgerAway as problem:
-                self.key_watch.away()
-                if not self.ledger_away:
-                    self.journal.event("ledger_away", {"error": type(problem).__name__})
-                self.ledger_away = True
-            else:
-                self.ledger_away = False
+            await self._look_at_ledger()
+
+    async def _look_at_ledger(self) -> None:
+        try:
+            if not self.has_begun:
+                await self._begin_with_ledger()
+                self.has_begun = True
+            await asyncio.to_thread(self.key_watch.look)
+        except (LedgerAway, LedgerTooNew) as problem:
+            self.key_watch.away()
+            if not self.ledger_away:
+                self.journal.event("ledger_away", {"error": type(problem).__name__})
+            self.ledger_away = True
+        else:
+            self.ledger_away = False
 
     def _not_ready(self) -> Sequence[str]:
         """Why no requests should be sent here, in single words; empty: they may."""
@@ -396,4 +444,6 @@ class Process:
             why.append("draining")
         if not self.recorder.can_accept():
             why.append("disk")
+        if not self.key_watch.knows_keys:
+            why.append("ledger")
         return why

@@ -6,9 +6,10 @@ batch, service tiers, long context; each replaces the rates it names and leaves 
 A `PriceBook` finds the sheet for a name, never by a prefix.
 """
 
+import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -143,6 +144,8 @@ class Row:
     multipliers: Mapping[str, tuple[int, int]]  # by inference_geo: numerator, denominator
     fees: Fees
     provider_cost: ProviderCost | None
+    source: str | None = None  # where the price stands
+    checked_on: str | None = None  # the day on which somebody last read it there
     # as many entries as the row has combinations of blocks
     _rates: dict[tuple[int, bool, str | None, bool], Rates] = field(
         default_factory=dict[tuple[int, bool, str | None, bool], Rates], repr=False, compare=False
@@ -183,6 +186,14 @@ class Row:
         if found is None:
             found = self._rates[key] = self._join(window, batch, service_tier, is_long)
         return found
+
+    def as_text(self) -> str:
+        """All that answers are priced by, as JSON in the form of the price book, amounts as decimal texts.
+
+        Rows that price alike from the same moment on have the same text, however their amounts were written and
+        whoever checked them.
+        """
+        return json.dumps(_plain_row(self), ensure_ascii=False, sort_keys=True)
 
     def _join(self, window: int, batch: bool, service_tier: str | None, is_long: bool) -> Rates:
         rates, extra = dict(self.base.rates), dict(self.base.extra)
@@ -292,6 +303,12 @@ class PriceBook:
                 return found
         return names.get(requested) or names.get(undated(requested))
 
+    def rows(self) -> Iterator[tuple[str, Row]]:
+        """Every row of every sheet, with the name of its model; oldest first within a model."""
+        for name, sheet in self.sheets.items():
+            for row in sheet.rows:
+                yield name, row
+
     def for_provider(self, provider: str) -> "PriceBook":
         """The book of one provider; empty if it has none."""
         return self._providers.get(provider) or PriceBook({})
@@ -358,6 +375,77 @@ def load_book(directory: str | Path | None = None) -> PriceBook:
         aliases={alias: name for alias, name in aliases.items() if name not in shared and alias != name},
         providers=books,
     )
+
+
+def _plain_row(row: Row) -> dict[str, Any]:
+    beyond = len(str(row.scale)) - 1  # decimals that the scale adds
+
+    def rates(block: Block) -> dict[str, Any]:
+        decimals = _RATE_DECIMALS + beyond
+        plain: dict[str, Any] = {name: _decimal_text(rate, decimals) for name, rate in block.rates.items()}
+        if block.extra:
+            plain["extra"] = {kind: _decimal_text(rate, decimals) for kind, rate in block.extra.items()}
+        return plain
+
+    def long_context(step: Step) -> dict[str, Any]:
+        applies = "at_or_above" if step.at_or_above else "above"
+        return {"threshold": step.threshold, "applies": applies, "rates": rates(step.block)}
+
+    def usd(fees: Mapping[str, int]) -> dict[str, str]:
+        return {name: _decimal_text(fee, _USD_DECIMALS + beyond) for name, fee in fees.items()}
+
+    plain: dict[str, Any] = {"from": row.version, "rates": rates(row.base)}
+    if row.windows:
+        plain["clock"] = row.clock
+        plain["windows"] = [
+            {
+                "name": window.name,
+                "days": sorted(window.days),
+                "from": _time_text(window.from_),
+                "to": _time_text(window.to),
+                "rates": rates(window.block),
+            }
+            for window in row.windows
+        ]
+    if row.batch is not None:
+        plain["batch"] = {"rates": rates(row.batch)}
+    if row.tiers:
+        plain["service_tiers"] = {
+            name: {"rates": rates(tier.block)}
+            | ({} if tier.step is None else {"long_context": long_context(tier.step)})
+            for name, tier in row.tiers.items()
+        }
+    if row.step is not None:
+        plain["long_context"] = long_context(row.step)
+    if row.multipliers:
+        plain["multipliers"] = {
+            "inference_geo": {
+                # Exact: a factor was read from a decimal with no more decimals than these.
+                place: _decimal_text(numerator * 10**_MOST_DECIMALS // denominator, _MOST_DECIMALS)
+                for place, (numerator, denominator) in row.multipliers.items()
+            }
+        }
+    if row.fees.per_request:
+        plain["per_request"] = _decimal_text(row.fees.per_request, _USD_DECIMALS + beyond)
+    if row.fees.per_request_by:
+        plain["per_request_by"] = {key: usd(cases) for key, cases in row.fees.per_request_by.items()}
+    if row.fees.tools:
+        plain["tools"] = usd(row.fees.tools)
+    if row.provider_cost is not None:
+        plain["provider_cost"] = row.provider_cost
+    return plain
+
+
+def _decimal_text(number: int, decimals: int) -> str:
+    """`number` / 10**`decimals`, exactly and without zeros at its end."""
+    digits = str(number).zfill(decimals + 1)
+    whole, fraction = digits[:-decimals], digits[-decimals:].rstrip("0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def _time_text(second: int) -> str:
+    text = f"{second // 3600:02}:{second // 60 % 60:02}"
+    return text if second % 60 == 0 else f"{text}:{second % 60:02}"
 
 
 def _start(row: Row) -> datetime:
@@ -446,12 +534,16 @@ class _Reader:
                 self.problem(where, "must be a table")
                 continue
             dated = cast("Mapping[str, Any]", version)
-            self.unknown(dated, ("from", "rates"), f"{where}.")
+            self.unknown(dated, ("from", "rates", "source"), f"{where}.")
+            source = dated.get("source")
+            if source is not None and not isinstance(source, str):
+                self.problem(f"{where}.source", "must be a text")
             rates = {
                 **self._table(table.get("rates", {}), "rates"),
                 **self._table(dated.get("rates"), f"{where}.rates"),
             }
-            rows.append(self._row({**table, "rates": rates}, name, origin, dated.get("from"), f"{where}."))
+            joined = {**table, "rates": rates, "source": source}
+            rows.append(self._row(joined, name, origin, dated.get("from"), f"{where}."))
             if "from" not in dated:
                 self.problem(where, "lacks from")
         return Sheet(name, rows)
@@ -483,7 +575,13 @@ class _Reader:
         if self._decimals and len(self.problems) == before:
             row = self._blocks(table, 10**self._decimals, start, version, True)
         price_id = None if origin is None else f"{origin}:{name}@{version or 'always'}"
-        return replace(row, price_id=price_id)
+        source, checked = table.get("source"), table.get("checked_on")
+        return replace(
+            row,
+            price_id=price_id,
+            source=source if isinstance(source, str) else None,
+            checked_on=checked.isoformat() if isinstance(checked, date) else None,
+        )
 
     def _blocks(
         self,

@@ -52,7 +52,7 @@ def _own_book(
     top: Table, deployment: Deployment, prices: Sequence[OwnPrice], published: PriceBook
 ) -> PriceBook:
     """Its own prices from the first of them on, and what was published before that day."""
-    versions = [{"from": price.from_, "rates": dict(price.rates)} for price in prices]
+    versions = [{"from": price.from_, "rates": dict(price.rates), "source": price.source} for price in prices]
     try:
         sheet = Sheet.from_table({"versions": versions}, name=deployment.name, origin="file")
     except PriceProblem as wrong:  # the reader of the file has looked at everything; so this is ours

@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -5,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pricing.sheet import PriceBook, PriceProblem, Sheet, load_book, undated
+from pricing.sheet import PriceBook, PriceProblem, Row, Sheet, load_book, undated
 
 RATES = {"input": "1", "output": "2"}
 START = datetime(2026, 6, 1, tzinfo=UTC)
@@ -252,3 +253,141 @@ def test_an_empty_folder_is_no_book(tmp_path: Path) -> None:
 
 def test_the_book_that_comes_with_the_program_is_good() -> None:
     assert load_book().for_provider("openai").sheets
+
+
+# ── a row as it is written down ──
+
+
+def only_row(table: dict[str, Any]) -> Row:
+    (row,) = Sheet.from_table(table, name="m", origin="book").rows
+    return row
+
+
+def read_back(text: str) -> Row:
+    table: dict[str, Any] = json.loads(text)
+    version = {"from": table.pop("from"), "rates": table.pop("rates")}
+    return only_row({**table, "versions": [version]})
+
+
+FULL: dict[str, Any] = {
+    "versions": [
+        {
+            "from": "2026-06-01",
+            "rates": {"input": "0.0000375", "output": 2, "extra": {"citation": "2"}},
+            "source": "a contract",
+        }
+    ],
+    "clock": "response_end",
+    "windows": [
+        {"name": "night", "days": [7, 1], "from": "16:30", "to": "24:00", "rates": {"input": "0.5"}},
+        {"name": "noon", "from": "12:00:30", "to": "13:00", "rates": {"input": "0.25"}},
+    ],
+    "batch": {"rates": {"output": "1"}},
+    "long_context": {"threshold": 200_000, "applies": "at_or_above", "rates": {"input": "4"}},
+    "service_tiers": {
+        "priority": {"rates": {"input": "8"}, "long_context": {"threshold": 9, "rates": {"input": "16"}}},
+        "flex": {"rates": {"input": "0.1"}},
+    },
+    "multipliers": {"inference_geo": {"us": "1.1", "eu": 3}},
+    "per_request": "0.000000000001",
+    "per_request_by": {"search_context_size": {"low": "0.005", "high": "0.012"}},
+    "tools": {"web_search": "0.01"},
+    "provider_cost": "prefer",
+}
+
+
+def test_a_row_as_text_is_all_that_it_prices_by_with_decimals_as_texts() -> None:
+    assert json.loads(only_row(FULL).as_text()) == {
+        "from": "2026-06-01",
+        "rates": {"input": "0.0000375", "output": "2", "extra": {"citation": "2"}},
+        "clock": "response_end",
+        "windows": [
+            {"name": "night", "days": [1, 7], "from": "16:30", "to": "24:00", "rates": {"input": "0.5"}},
+            {
+                "name": "noon",
+                "days": [1, 2, 3, 4, 5, 6, 7],
+                "from": "12:00:30",
+                "to": "13:00",
+                "rates": {"input": "0.25"},
+            },
+        ],
+        "batch": {"rates": {"output": "1"}},
+        "long_context": {"threshold": 200_000, "applies": "at_or_above", "rates": {"input": "4"}},
+        "service_tiers": {
+            "priority": {
+                "rates": {"input": "8"},
+                "long_context": {"threshold": 9, "applies": "at_or_above", "rates": {"input": "16"}},
+            },
+            "flex": {"rates": {"input": "0.1"}},
+        },
+        "multipliers": {"inference_geo": {"us": "1.1", "eu": "3"}},
+        "per_request": "0.000000000001",
+        "per_request_by": {"search_context_size": {"low": "0.005", "high": "0.012"}},
+        "tools": {"web_search": "0.01"},
+        "provider_cost": "prefer",
+    }
+
+
+def test_a_plain_row_as_text_is_short() -> None:
+    assert only_row({"rates": RATES}).as_text() == '{"from": null, "rates": {"input": "1", "output": "2"}}'
+
+
+def test_rows_that_price_alike_have_one_text_however_they_were_written() -> None:
+    one = only_row({"rates": {"input": "0.2500000000", "output": 2}, "tools": {"a": "1", "b": "2.0"}})
+    other = only_row({"tools": {"b": 2, "a": Decimal("1.0")}, "rates": {"output": "2.0", "input": "0.25"}})
+    assert one.scale != other.scale
+    assert one.as_text() == other.as_text()
+    assert one.as_text() != only_row({"rates": {"input": "0.2500000001", "output": 2}}).as_text()
+
+
+@pytest.mark.parametrize("part", [key for key in FULL if key != "versions"])
+def test_a_row_without_one_of_its_parts_has_another_text(part: str) -> None:
+    less = {key: value for key, value in FULL.items() if key != part}
+    assert only_row(less).as_text() != only_row(FULL).as_text()
+
+
+def test_what_a_row_was_checked_by_is_beside_its_text_not_in_it() -> None:
+    row = only_row(FULL)
+    assert (row.source, row.checked_on) == ("a contract", None)
+    assert "contract" not in row.as_text()
+    assert only_row({"rates": RATES}).source is None
+
+
+def test_a_source_is_a_text() -> None:
+    with pytest.raises(PriceProblem, match=r"versions\[0\].source must be a text"):
+        Sheet.from_table({"versions": [{"from": "2026-06-01", "rates": RATES, "source": 1}]})
+
+
+def test_every_row_of_the_published_book_can_be_read_back_from_its_text() -> None:
+    count = 0
+    for provider, book in load_book().providers.items():
+        for name, row in book.rows():
+            count += 1
+            text = row.as_text()
+            again = read_back(text)
+            assert again.as_text() == text
+            assert (again.from_, again.base, again.tiers, again.step) == (
+                row.from_,
+                row.base,
+                row.tiers,
+                row.step,
+            )
+            assert (again.windows, again.batch, again.multipliers, again.fees) == (
+                row.windows,
+                row.batch,
+                row.multipliers,
+                row.fees,
+            )
+            assert row.source, (provider, name)
+            assert row.checked_on is not None
+            assert date.fromisoformat(row.checked_on)
+    assert count > 100
+
+
+def test_a_books_rows_come_with_their_models_oldest_first() -> None:
+    book = PriceBook({"a": dated("2026-07-01", "2026-06-01"), "b": sheet()}, aliases={"other": "a"})
+    assert [(name, row.version) for name, row in book.rows()] == [
+        ("a", "2026-06-01"),
+        ("a", "2026-07-01"),
+        ("b", None),
+    ]
