@@ -10,9 +10,11 @@ from gateway.upstream import ClientLeft, UpstreamFailure
 from gateway.upstream.exchange import HIGH_WATER
 from tests.gateway.upstream.servers import (
     CHUNKED,
+    Client,
     Wire,
     always,
     ask,
+    both_clients,
     both_loops,
     call,
     chunk,
@@ -23,6 +25,7 @@ from tests.gateway.upstream.servers import (
     run,
     serving,
     until,
+    upstream,
     whole,
 )
 
@@ -137,7 +140,8 @@ def test_all_that_one_read_brought_comes_in_one_piece() -> None:
 
 
 @both_loops
-def test_a_reader_that_stands_still_stops_the_provider(loop: str) -> None:  # limit 15
+@both_clients
+def test_a_reader_that_stands_still_stops_the_provider(client: Client, loop: str) -> None:  # limit 15
     size = 64 << 20
     sent = 0
 
@@ -151,7 +155,7 @@ def test_a_reader_that_stands_still_stops_the_provider(loop: str) -> None:  # li
 
     async def trial() -> None:
         nonlocal sent
-        async with serving(script) as server, own(server.url) as provider:
+        async with serving(script) as server, upstream(client, server.url) as provider:
             exchange = provider.open(call())
             await exchange.head()
             before = -1

@@ -472,6 +472,7 @@ def test_a_call_that_would_not_be_one_request_is_refused(client: Client) -> None
             for wrong in (
                 call(headers=((b"x", b"1\r\ny: 2"),)),
                 call(headers=((b"x", b"1\n"),)),
+                call(headers=((b"x", b"1\r"),)),
                 call(headers=((b"x\r", b"1"),)),
                 call(headers=((b"x", b"\0"),)),
                 call(headers=((b"content-length", b"1"),)),
