@@ -15,7 +15,7 @@ import pytest
 from gateway.serving import ServingLimits
 from gateway.upstream.httpx_client import HttpxUpstream
 from gateway.upstream.own import OwnUpstream
-from tests.end_to_end.faulty import CANARY_PROMPT, Client, Setting, both_clients, run, setting
+from tests.end_to_end.faulty import CANARY_PROMPT, Client, Setting, both_clients, own_first, run, setting
 from tests.end_to_end.raw import CHAT, RawClient, chat_body, raw_client, request
 
 WITHIN_SECONDS = 1.0  # from a client's leaving to the end of the upstream call
@@ -99,7 +99,7 @@ def test_a_client_that_leaves_before_the_headers_ends_the_upstream_call(  # C1, 
     run(work())
 
 
-@both_clients
+@own_first
 def test_a_client_that_leaves_between_two_comments_ends_the_upstream_call(
     tmp_path: Path, kind: Client
 ) -> None:
@@ -134,7 +134,7 @@ def test_a_client_that_leaves_in_a_stream_ends_it_upstream(tmp_path: Path, kind:
     run(work())
 
 
-@both_clients
+@own_first
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_provider_that_is_drained_is_read_on_to_its_usage(  # C2, C4
     tmp_path: Path, kind: Client, stream: bool
@@ -160,7 +160,7 @@ def test_a_provider_that_is_drained_is_read_on_to_its_usage(  # C2, C4
     run(work())
 
 
-@both_clients
+@own_first
 @pytest.mark.parametrize("leave", [RawClient.leave, RawClient.reset, RawClient.half_close])
 def test_every_way_of_leaving_counts_as_having_left(  # C5, C6: a half-closed connection counts as left
     tmp_path: Path, kind: Client, leave: Callable[[RawClient], None]
