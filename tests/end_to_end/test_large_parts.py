@@ -191,10 +191,11 @@ async def until_ready(made: Parts) -> None:
 
 
 async def until_known(made: Parts, key: str) -> None:
-    """Wait until every gateway knows a key: each looks by itself."""
+    """Wait until every gateway knows a key, each looks by itself; each has answered once then."""
     for one in made.gateways:
-        while (await one.ask(key)).status_code == 401:
+        while (answer := await one.ask(key)).status_code == 401:
             await asyncio.sleep(0.1)
+        assert answer.status_code == 200
 
 
 async def until_degraded(one: Gateway, value: float) -> None:

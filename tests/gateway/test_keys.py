@@ -145,3 +145,20 @@ class AwayLedger(Ledger):
 def test_a_look_says_that_the_ledger_is_away() -> None:
     with pytest.raises(LedgerAway):
         Ring(AwayLedger()).watch.look()
+
+
+def test_keys_are_known_once_they_were_read_and_until_the_ledger_was_away_too_long(ledger: Ledger) -> None:
+    made = Ring(ledger)
+    assert not made.watch.knows_keys
+    made.watch.away()
+    assert not made.watch.knows_keys
+    made.watch.look()
+    assert made.watch.knows_keys
+    made.now = 300.0
+    made.watch.away()
+    assert made.watch.knows_keys
+    made.now = 300.1
+    made.watch.away()
+    assert not made.watch.knows_keys
+    made.watch.look()
+    assert made.watch.knows_keys
