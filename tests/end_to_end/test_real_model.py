@@ -61,16 +61,24 @@ def rows_match(row: dict[str, Any], usage: Any) -> None:
 
 async def test_the_ledger_has_what_the_model_server_counted(server: str, tmp_path: Path) -> None:
     async with gateway(tmp_path, file_for(server)) as running:
-        client = AsyncOpenAI(base_url=f"{running.base_url}/v1", api_key=running.key, max_retries=0, timeout=120)
+        client = AsyncOpenAI(
+            base_url=f"{running.base_url}/v1", api_key=running.key, max_retries=0, timeout=120
+        )
         messages: Any = [{"role": "user", "content": STORY}]
 
         whole = await client.chat.completions.create(model="small", messages=messages, max_tokens=12)
         again = await client.chat.completions.create(model="small", messages=messages, max_tokens=12)
         stream = await client.chat.completions.create(
-            model="small", messages=messages, max_tokens=12, stream=True, stream_options={"include_usage": True}
+            model="small",
+            messages=messages,
+            max_tokens=12,
+            stream=True,
+            stream_options={"include_usage": True},
         )
         told = [chunk.usage async for chunk in stream if chunk.usage is not None]
-        silent = await client.chat.completions.create(model="small", messages=messages, max_tokens=12, stream=True)
+        silent = await client.chat.completions.create(
+            model="small", messages=messages, max_tokens=12, stream=True
+        )
         chunks = [chunk async for chunk in silent]
         await client.close()
         rows = await running.rows()

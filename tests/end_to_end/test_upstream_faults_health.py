@@ -150,7 +150,7 @@ def test_of_two_rests_the_later_end_counts(tmp_path: Path) -> None:  # U20
             s.a.next("late_head")
             s.a.next("U20:30")
             first = asyncio.ensure_future(s.ask())
-            while not s.a.seen:  # noqa: ASYNC110 - it has no event for any request
+            while not s.a.seen:
                 await asyncio.sleep(0)
             assert await served_by(s) == "b"
             s.a.release()
@@ -377,5 +377,5 @@ def test_a_client_that_waits_for_another_try_and_leaves_is_not_tried_for(tmp_pat
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - what it waits for has no event
+    while not holds():
         await asyncio.sleep(0.002)

@@ -27,7 +27,7 @@ def _break(s: Setting) -> None:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for something that has no event."""
-    while not holds():  # noqa: ASYNC110 - what it waits for has no event
+    while not holds():
         await asyncio.sleep(0.002)
 
 

@@ -577,7 +577,7 @@ class _Connection(asyncio.Protocol):
 
     async def _flushed(self) -> None:
         """Until the kernel has it all, and whoever shares this loop had a few turns to read it."""
-        while self.transport.get_write_buffer_size():  # noqa: ASYNC110 - it has no event for "all gone"
+        while self.transport.get_write_buffer_size():
             await asyncio.sleep(0.001)
         for _ in range(4):
             await asyncio.sleep(0)

@@ -37,7 +37,7 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - the product has no event for it
+    while not holds():
         await asyncio.sleep(0)
 
 
