@@ -7,6 +7,7 @@ nothing of them behind. A database that a newer program has changed is refused b
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def _sqlite_engine(url: URL) -> Engine:
     def set_up(connection: sqlite3.Connection, _: Any) -> None:
         connection.isolation_level = None  # transactions are begun by us, below
         connection.execute(f"PRAGMA busy_timeout = {_SQLITE_WAIT_MS}")
-        connection.execute("PRAGMA journal_mode = WAL")
+        _keep_a_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
 
     @event.listens_for(engine, "begin")
@@ -82,6 +83,23 @@ def _sqlite_engine(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _keep_a_wal(connection: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log. SQLite does not wait for its turn here as it does elsewhere, so we do."""
+    until = time.monotonic() + _SQLITE_WAIT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as wrong:
+            if (
+                wrong.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                or time.monotonic() > until
+            ):
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _postgresql_engine(url: URL) -> Engine:
