@@ -10,7 +10,7 @@ The rules, for a person:
   same way. The sum of all shares is at most what was left, so processes that are cut off together spend no more.
 - Back again, counters are compared with the ledger first and raised to it; missing ones are made from it. They
   are trusted `warm_seconds` later, when every process has put back what it holds; until then the share counts.
-- Every few seconds a counter below the ledger's figure is raised to it.
+- Every two seconds a counter below what the ledger had at the comparison before is raised to that.
 - A hold expires by itself after `hold_seconds`, so a process that died holds nothing for long.
 - What was spent is told to Redis in the background, in order, again after a failure, and counted once.
 - A call that is too late loses its connection, and a request that is cancelled does not cancel its call: nobody
@@ -72,7 +72,7 @@ class RedisSettings:
     failing_seconds: float = 1.0
     beat_seconds: float = 0.25
     alive_seconds: float = 5.0
-    ledger_seconds: float = 2.5  # between two comparisons with the ledger
+    ledger_seconds: float = 2.0  # between two comparisons with the ledger
     warm_seconds: float = 1.0
     hold_seconds: float = 605.0  # the longest request and 5 seconds
     connections: int = 64
@@ -168,6 +168,7 @@ class RedisState:
         self._failing_since = 0.0
         self._open = False  # the breaker
         self._ledger_at = 0.0
+        self._ledger_said: dict[str, tuple[Window, int]] = {}  # by budget, at the last comparison
         self.dropped = 0  # settlements that found the queue full; the ledger's figure makes up for them
         self._redis: Any = Redis(
             connection_pool=_pool_from_url(
@@ -517,6 +518,8 @@ class RedisState:
 
     async def _raise_to_ledger(self) -> None:
         now = self._wall()
+        if self._open:
+            self._ledger_said.clear()  # what was settled while Redis was away is still to be told
         for spec in list(self._budgets.values()):
             window = window_of(spec.per, now)
             amount = await self._spent_from_ledger(spec, window)
@@ -524,10 +527,21 @@ class RedisState:
                 continue
             keys = self._keys([spec], [window])
             forget_ms = int((window.end + 7 * 86_400) * 1000)
+            # What the ledger has by now, some process may not have told Redis yet, and would tell it twice. What
+            # it had at the comparison before has been told since.
+            before = self._ledger_said.get(spec.name)
+            known_to_all = before[1] if before is not None and before[0] == window else 0
+            self._ledger_said[spec.name] = (window, int(amount))
             used, _ = await self._call(
                 scripts.RAISE,
                 keys[:1],
-                [int(amount), secrets.token_hex(6), int(self._settings.warm_seconds * 1000), forget_ms],
+                [
+                    int(amount),
+                    secrets.token_hex(6),
+                    int(self._settings.warm_seconds * 1000),
+                    forget_ms,
+                    known_to_all,
+                ],
             )
             known = self._window(spec, now)
             if known.window == window:

@@ -162,7 +162,7 @@ return epochs
 )
 
 # KEYS: hash of a budget. ARGV: what the ledger has, an epoch for new counters, milliseconds until those are
-#       trusted, when they may be forgotten (milliseconds since 1970).
+#       trusted, when they may be forgotten (milliseconds since 1970), what every process has told of the ledger.
 RAISE = (
     _COMMON
     + """
@@ -171,9 +171,9 @@ if not spent then
   redis.call('HSET', KEYS[1], 'spent', ARGV[1], 'held', '0', 'used', ARGV[1], 'epoch', ARGV[2],
     'rebuilt_at', now, 'ready_at', now + tonumber(ARGV[3]))
   redis.call('PEXPIREAT', KEYS[1], ARGV[4])
-elseif above(ARGV[1], spent) then
-  redis.call('HSET', KEYS[1], 'spent', ARGV[1], 'used', redis.call('HGET', KEYS[1], 'held'))
-  redis.call('HINCRBY', KEYS[1], 'used', ARGV[1])
+elseif above(ARGV[5], spent) then
+  redis.call('HSET', KEYS[1], 'spent', ARGV[5], 'used', redis.call('HGET', KEYS[1], 'held'))
+  redis.call('HINCRBY', KEYS[1], 'used', ARGV[5])
 end
 return {redis.call('HGET', KEYS[1], 'used'), redis.call('HGET', KEYS[1], 'epoch')}
 """
