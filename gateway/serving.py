@@ -118,7 +118,6 @@ def _status_line(status: int) -> bytes:
 
 
 _STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}
-_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _BODILESS = frozenset({204, 304})
 _BIG = 16 * 1024  # pieces from here on are not copied into one buffer with their frame
 
@@ -252,35 +251,34 @@ class Turn:
         wire = self._wire
         if wire.is_last() or (self.expects and not self.whole):
             self.keep_alive = False  # and of a body that was never asked for nobody knows if it still comes
-        parts = [_STATUS_LINES[status], wire.listener.date_line]
-        lines = len(headers) + 2
-        says_close = False
-        for name, value in headers:
-            lower = name.lower()
-            if lower in _FRAMING:
-                if lower == b"content-length":
-                    self._remaining = int(value)
-                elif lower == b"transfer-encoding":
-                    lines -= 1
-                    continue  # the frame of the answer is this module's
-                elif b"close" in value.lower():
-                    self.keep_alive, says_close = False, True
-            parts += (lower, b": ", value, b"\r\n")
+        named = dict(headers)
+        if not b"".join(named).islower():  # as ASGI wants names; whoever writes them otherwise is served too
+            headers = [(name.lower(), value) for name, value in headers]
+            named = dict(headers)
+        says_close = b"connection" in named and any(
+            name == b"connection" and b"close" in value.lower() for name, value in headers
+        )
+        if says_close:
+            self.keep_alive = False
+        if b"transfer-encoding" in named:  # the frame of the answer is this module's
+            headers = [line for line in headers if line[0] != b"transfer-encoding"]
+        length = named.get(b"content-length")
+        own = b""
         if self.method == "HEAD" or status in _BODILESS:
-            self._remaining = None
-        elif self._remaining is None:
-            if self.scope["http_version"] == "1.0":
-                self.keep_alive = False  # the end of the connection is the end of the answer
-            else:
-                self._chunked = True
-                parts.append(b"transfer-encoding: chunked\r\n")
-                lines += 1
+            pass
+        elif length is not None:
+            self._remaining = int(length)
+        elif self.scope["http_version"] == "1.0":
+            self.keep_alive = False  # the end of the connection is the end of the answer
+        else:
+            self._chunked = True
+            own = b"transfer-encoding: chunked\r\n"
         if not self.keep_alive and not says_close:
-            parts.append(b"connection: close\r\n")
-            lines += 1
-        parts.append(b"\r\n")
-        head = b"".join(parts)
-        if head.count(b"\n") > lines + 1 or head.count(b"\r") > lines + 1 or b"\0" in head:
+            own += b"connection: close\r\n"
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in headers]
+        head = b"%b%b%b%b\r\n" % (_STATUS_LINES[status], wire.listener.date_line, b"".join(lines), own)
+        most = len(lines) + 3 + own.count(b"\n")
+        if head.count(b"\n") != most or head.count(b"\r") != most or b"\0" in head:
             raise RuntimeError("a header of the answer holds a control character")
         self._head = head
         self.started = True
@@ -374,6 +372,7 @@ _SPECIAL = frozenset(
         b"content-encoding",
     }
 )
+_RARE = _SPECIAL - {b"host", b"authorization", b"content-length"}
 _NOT_IN_TRAILERS = _SPECIAL | {b"connection", b"trailer", b"content-type", b"x-api-key"}
 _METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 _HOST_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%~"
@@ -594,20 +593,17 @@ class Wire(HttpToolsProtocol):
             if name in _NOT_IN_TRAILERS:
                 self._stop(_malformed("this header may not stand in a trailer"))
             return  # no other trailer has a meaning here
-        if name in _SPECIAL:
-            if name == b"authorization" and name in self._special:
-                self._stop(errors.conflicting_credentials("two authorization headers; send one"))
-            if name in self._special:
-                self._stop(_malformed(f"{name.decode()} stands twice in the request's head; send it once"))
-            self._special[name] = value
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Parser callback: every rule about the head is here."""
         limits, listener = self.limits, self.listener
-        headers, special = self.headers, self._special
+        headers = self.headers
         if len(headers) > limits.max_header_lines:
             self._stop(self._head_too_large())
+        special = self._special = dict(headers)
+        if len(special) != len(headers):
+            self._check_repeats(headers)
         size = 0
         if self._raw > limits.max_body_framing:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in headers)
@@ -668,6 +664,16 @@ class Wire(HttpToolsProtocol):
             self.stage, self.deadline = _IDLE, inf
             raise _Refused
 
+    def _check_repeats(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        seen: set[bytes] = set()
+        for name, _ in headers:
+            if name in seen:
+                if name == b"authorization":
+                    self._stop(errors.conflicting_credentials("two authorization headers; send one"))
+                self._stop(_malformed(f"{name.decode()} stands twice in the request's head; send it once"))
+            if name in _SPECIAL:
+                seen.add(name)
+
     def _check_special(self, special: Mapping[bytes, bytes], version: str) -> None:
         host = special.get(b"host")
         if host is None:
@@ -683,6 +689,8 @@ class Wire(HttpToolsProtocol):
                 self._stop(errors.request_too_large(self.limits.max_body))
             if self.listener.held + int(length) > self.limits.max_bodies:
                 self._stop(errors.overloaded("too many large requests at once"))
+        if _RARE.isdisjoint(special):
+            return
         coding = special.get(b"transfer-encoding")
         if coding is not None and (length is not None or version == "1.0" or coding.lower() != b"chunked"):
             self._stop(_malformed("this transfer-encoding is not understood here"))
