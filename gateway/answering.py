@@ -27,7 +27,6 @@ from ledger.entry import RequestState
 from pricing.money import usd_text
 from routers.decide import Decision
 from routers.facts import RequestFacts
-from routers.policy import TierSpec
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -40,6 +39,15 @@ MOST_ERROR_BYTES = 1 << 20  # of a provider's error body that are read for its w
 
 class Answering:
     """One request's attempts."""
+
+    # What every request begins with.
+    exchange: Exchange | None = None
+    left = False
+    drains = False  # the client left, and this attempt is read on to its usage
+    waiting: asyncio.Future[None] | None = None  # a pause before one more attempt
+    told = False  # health knows how the attempt under way went
+    unbooked: tuple[Try, Failed, int] | None = None  # an attempt about to be repeated with the same key
+    repeats = False  # the attempt under way is that repeat
 
     def __init__(
         self,
@@ -73,19 +81,10 @@ class Answering:
         self.request_id = request_id
         self.started = started
         self.scope = scope
-        self.tier: TierSpec | None = live.policy.tiers.get(decision.tier)
-        self.total_seconds = self.tier.total_seconds if self.tier else TOTAL_SECONDS
-        self.first_token_seconds = self.tier.first_token_seconds if self.tier else FIRST_TOKEN_SECONDS
+        tier = self.tier = live.policy.tiers.get(decision.tier)
+        self.total_seconds = tier.total_seconds if tier else TOTAL_SECONDS
+        self.first_token_seconds = tier.first_token_seconds if tier else FIRST_TOKEN_SECONDS
         self.plan = Plan(services, live, decision, due=started + self.total_seconds)
-        self.exchange: Exchange | None = None
-        self.left = False
-        self.drains = False  # the client left, and this attempt is read on to its usage
-        self.waiting: asyncio.Future[None] | None = None  # a pause before one more attempt
-        self.told = False  # health knows how the attempt under way went
-        self.unbooked: tuple[Try, Failed, int] | None = (
-            None  # an attempt about to be repeated with the same key
-        )
-        self.repeats = False  # the attempt under way is that repeat
         books.hold(admission)
 
     # ── the request ──
