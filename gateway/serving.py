@@ -14,9 +14,9 @@ What a person on call should know:
   reloads.
 
 For the application a scope carries three hooks beside ASGI's own: it may set `on_left` (called when the
-client of this request is gone) and `on_drain` (called when the drain time is over), and may call `cut` (ends
-the answer by closing, with no end mark); an id that it sets as `request_id` is the one that a failure is
-answered with. `receive` gives the whole body at once.
+client of this request is gone; for one that was gone before, the scope has `left`) and `on_drain` (called when
+the drain time is over), and may call `cut` (ends the answer by closing, with no end mark); an id that it sets
+as `request_id` is the one that a failure is answered with. `receive` gives the whole body at once.
 """
 
 import asyncio
@@ -843,9 +843,12 @@ class Wire(HttpToolsProtocol):
         turn.left = True
         self.listener.held -= min(turn.size, self.listener.held)
         turn.wake()
-        on_left = turn.scope.get("on_left")
-        if on_left is not None:
-            on_left()
+        scope = turn.scope
+        if scope is not _OVER:
+            scope["left"] = True
+            on_left = scope.get("on_left")
+            if on_left is not None:
+                on_left()
 
     def _forget_waiting(self) -> None:
         for turn in self.waiting:

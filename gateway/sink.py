@@ -16,7 +16,7 @@ class Sink(Protocol):
     begun: bool  # the status has gone out and cannot change any more
 
     def on_left(self, callback: Callable[[], None] | None) -> None:
-        """Call this the moment the client is gone (None: no longer)."""
+        """Call this the moment the client is gone, at once if it is gone already (None: no longer)."""
         ...
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
@@ -41,7 +41,7 @@ class Sink(Protocol):
 
 
 class AsgiSink:
-    """A sink over an ASGI server whose scope may carry the hooks `on_left` and `cut` of our own protocol."""
+    """A sink over an ASGI server whose scope may carry the hooks `on_left`, `left` and `cut` of our own protocol."""
 
     __slots__ = ("_scope", "_send", "begun")
 
@@ -53,6 +53,8 @@ class AsgiSink:
     def on_left(self, callback: Callable[[], None] | None) -> None:
         """See Sink."""
         self._scope["on_left"] = callback
+        if callback is not None and "left" in self._scope:
+            callback()
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """See Sink."""

@@ -34,6 +34,7 @@ class Running:
     process: Process
     ledger: Ledger
     recorder: Recorder
+    listener: Listener
     path: Path  # its faregate.toml
 
     @property
@@ -133,6 +134,7 @@ async def gateway(
             process=process,
             ledger=ledger,
             recorder=recorder,
+            listener=listener,
             path=path,
         )
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.serving import ServingLimits
+from gateway.shared_state import Admission, Demand, Refusal
 from gateway.upstream.httpx_client import HttpxUpstream
 from gateway.upstream.own import OwnUpstream
 from tests.end_to_end.faulty import CANARY_PROMPT, Client, Setting, both_clients, own_first, run, setting
@@ -95,6 +96,38 @@ def test_a_client_that_leaves_before_the_headers_ends_the_upstream_call(  # C1, 
             assert 'outcome="cancelled",route="asked for by name",status_class="4xx"' in metrics
             assert made.b.seen == []
             await assert_serves(made)
+
+    run(work())
+
+
+def test_a_client_that_leaves_while_its_limits_are_asked_for_elsewhere_costs_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with setting(tmp_path, more=BUDGET) as made:
+            state, listener = made.running.process.state, made.running.listener
+            admit, asked, gone = state.admit, asyncio.Event(), asyncio.Event()
+
+            async def slowly(demand: Demand, now: float) -> Admission | Refusal:
+                asked.set()
+                await gone.wait()
+                answer = admit(demand, now)
+                assert isinstance(answer, Admission)
+                return answer
+
+            state.admit = slowly  # type: ignore[method-assign]
+            async with raw_client(made.running) as client:
+                client.chat(chat_body("C1"))
+                await asked.wait()
+                client.leave()
+                while listener.connections:
+                    await asyncio.sleep(0)
+            gone.set()
+            state.admit = admit  # type: ignore[method-assign]
+            await assert_serves(made)
+            assert [seen.tag for seen in made.a.seen] == ["afterwards"]
+            left, _ = await made.running.rows("request")
+            assert (left["state"], left["status"], left["error"]) == ("cancelled", 499, "client_left")
+            assert (left["attempts"], left["cost_pico_usd"]) == (0, 0)
+            assert_nothing_is_held(made)
 
     run(work())
 

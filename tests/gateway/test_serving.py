@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from gateway.serving import App, Listener, ServingHooks, ServingLimits, ServingSettings, address_of, bind
-from gateway.sink import Receive, Scope, Send
+from gateway.sink import AsgiSink, Receive, Scope, Send
 
 T = TypeVar("T")
 LIMITS = ServingLimits(idle_seconds=5.0, part_seconds=0.1)
@@ -169,6 +169,29 @@ def test_nobody_is_told_once_the_answer_is_out() -> None:
         return told
 
     assert run(work()) == []
+
+
+def test_an_application_that_asks_late_is_told_that_its_client_left_before() -> None:
+    async def work() -> list[str]:
+        told: list[str] = []
+        ready, ended = asyncio.Event(), asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await receive()
+            ready.set()
+            assert (await receive())["type"] == "http.disconnect"  # as while a limit is asked for elsewhere
+            AsgiSink(scope, send).on_left(lambda: told.append("left"))
+            ended.set()
+
+        async with serving(app) as (_, connect):
+            _, writer = await connect()
+            writer.write(request(b"{}"))
+            await ready.wait()
+            writer.transport.abort()
+            await ended.wait()
+        return told
+
+    assert run(work()) == ["left"]
 
 
 def test_a_slow_reader_stops_the_application_and_is_dropped_when_it_takes_nothing() -> None:
