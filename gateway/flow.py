@@ -6,6 +6,7 @@
 Whatever goes wrong is a GatewayError, worded once, here. Before a request is admitted it leaves no row.
 """
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import unquote
@@ -39,6 +40,9 @@ from routers.policy import AUTO
 
 CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"
+LARGE_BODY = (
+    512 * 1024
+)  # bytes; from here on a body is read beside the loop: made to be slow, it takes seconds
 NOT_WRITTEN = "this request could not be written down, so it is not sent"
 _ANY = CallerLimits()
 _JSON = (b"application/json", b"text/json")
@@ -88,7 +92,10 @@ class DataApp:
         message = await receive()
         if message["type"] == "http.disconnect":
             return
-        request = read_request(message["body"])
+        body = message["body"]
+        request = (
+            read_request(body) if len(body) < LARGE_BODY else await asyncio.to_thread(read_request, body)
+        )
         facts = facts_for(request, caller, headers)
         seen = classify(facts, request.peek())
         limits = limits_of(live, caller)

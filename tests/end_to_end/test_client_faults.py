@@ -5,6 +5,7 @@ The entries' numbers are those of the project's list of faults, "client faults".
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from gateway import flow
 from gateway.serving import ServingLimits
 from gateway.shared_state import Admission, Demand, Refusal
 from gateway.upstream.httpx_client import HttpxUpstream
 from gateway.upstream.own import OwnUpstream
+from gateway.wire.openai_chat import ChatRequest
 from tests.end_to_end.faulty import CANARY_PROMPT, Client, Setting, both_clients, own_first, run, setting
 from tests.end_to_end.raw import CHAT, RawClient, chat_body, raw_client, request
 
@@ -324,6 +327,27 @@ def test_more_connections_than_the_cap_are_told_so(tmp_path: Path) -> None:  # C
 
 
 # ── too much ──
+
+
+@pytest.mark.parametrize(("words", "beside"), [(10, False), (100_000, True)])
+def test_a_large_body_is_read_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int, beside: bool
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def reading(body: bytes) -> ChatRequest:
+        threads.append(threading.current_thread())
+        return read_request(body)
+
+    async def work() -> None:
+        async with setting(tmp_path) as made:
+            answer = await made.ask(messages=[{"role": "user", "content": "a word, " * words}])
+            assert answer.status == 200
+
+    read_request = flow.read_request
+    monkeypatch.setattr(flow, "read_request", reading)
+    run(work())
+    assert [thread is not threading.main_thread() for thread in threads] == [beside]
 
 
 def test_a_body_over_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:  # C12
