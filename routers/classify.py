@@ -18,7 +18,7 @@ Words are looked up whole in the beginning and the end of the last user message 
 system text. The cost has a ceiling whatever the length of the prompt.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from routers.facts import Classification, RequestFacts, TaskKind
 
@@ -30,8 +30,7 @@ SYSTEM_BYTES = 256  # of the system text's beginning
 FENCE_BYTES = 4_096  # of the last user message that are looked at for code fences
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peek:
+class Peek(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The beginnings of a request's texts, in UTF-8, as they stand in JSON (escapes may be left in)."""
 
     system: bytes = b""  # at least SYSTEM_BYTES of it, if it is as long
@@ -97,7 +96,8 @@ for _kind, _text in _WORDS_BY_KIND.items():
     for _word in _text.split():
         _WORDS[_word.encode()] = _kind
         _WORDS[_word.capitalize().encode().translate(_TO_WORDS)] = _kind  # É, Ü at the beginning
-_WORD_SET = frozenset(_WORDS)
+_RESUME = b"resume"  # asks for a summary among Spanish or Portuguese words; in English it is a CV
+_LOOKED_FOR = frozenset({*_WORDS, _RESUME})
 _SIGNS: list[tuple[bytes, TaskKind]] = [
     (sign.encode(), kind) for kind, signs in _SIGNS_BY_KIND.items() for sign in signs
 ]
@@ -114,7 +114,7 @@ def classify(facts: RequestFacts, peek: Peek) -> Classification:
     if facts.json_output:
         return _JSON
     asked = _asked_for(peek)
-    fence = b"```" in peek.user or b"```" in peek.user_end
+    fence = _has_fence(peek.user) or _has_fence(peek.user_end)
     if asked is not None:
         if fence and asked.task_kind in ("extraction", "reasoning"):
             return _FENCE
@@ -130,31 +130,45 @@ def classify(facts: RequestFacts, peek: Peek) -> Classification:
     return _CHAT_SHORT if facts.input_tokens < 2_000 else _CHAT
 
 
+def _has_fence(text: bytes) -> bool:
+    return b"`" in text and b"```" in text  # one byte is found many times as fast as three
+
+
 def _asked_for(peek: Peek) -> Classification | None:
-    user = peek.user[:HEAD_BYTES] + b" " + peek.user_end[-TAIL_BYTES:]
-    kind = _kind_in(user)
+    kind = _kind_in(peek.user[:HEAD_BYTES] + b" " + peek.user_end[-TAIL_BYTES:])
     if kind is not None:
         return _BY_USER[kind]
+    if not peek.system:
+        return None
     kind = _kind_in(peek.system[:SYSTEM_BYTES])
     return None if kind is None else _BY_SYSTEM[kind]
 
 
 def _kind_in(text: bytes) -> TaskKind | None:
     words = text.replace(b"\\n", b"  ").translate(_TO_WORDS).split()
-    known = _WORD_SET.intersection(words)
     kinds: set[TaskKind] = set()
-    for word in known:
-        kinds.add(_WORDS[word])
-    if b"resume" in words and not _SPANISH.isdisjoint(words):  # in English it is a CV
-        kinds.add("summary")
+    for word in _LOOKED_FOR.intersection(words):
+        if word != _RESUME:
+            kinds.add(_WORDS[word])
+        elif not _SPANISH.isdisjoint(words):
+            kinds.add("summary")
     if not kinds:
-        if text.isascii() or not any(lead in text for lead in _SIGN_LEADS):
+        if text.isascii():
             return None
-        kinds = {kind for sign, kind in _SIGNS if sign in text}
+        kinds = _kinds_by_sign(text)
+        if not kinds:
+            return None
     for kind in _ORDER:
         if kind in kinds:
             return kind
     return None
+
+
+def _kinds_by_sign(text: bytes) -> set[TaskKind]:
+    for lead in _SIGN_LEADS:
+        if lead in text:
+            return {kind for sign, kind in _SIGNS if sign in text}
+    return set()
 
 
 def _seen(kind: TaskKind, confidence: float, *because: str) -> Classification:

@@ -6,20 +6,22 @@ session on its side of a split and its cache warm. Two clients that begin alike 
 of it, so two keys never do.
 """
 
+import re
 from collections.abc import Iterable
 from hashlib import blake2b
 
 MAX_ID = 128  # characters of an id
 PREFIX_BYTES = 65_536  # of the prompt's beginning that are hashed, at most
 
-_NOISE = b"x-anthropic-billing-header"
+_find_noise = re.compile(rb"x-anthropic-billing-header").search
 # Claude Code puts a text of this name first in its system text, and it changes with every request
 # (anthropics/claude-code#68900, read 2026-11).
+_NOISE_WITHIN = 256  # bytes of a part's beginning
 
 
 def clean_id(text: object) -> str | None:
     """A client's id as it may be kept: printable, at most 128 characters. None: there is none in it."""
-    if not isinstance(text, str) or not text:
+    if not text or not isinstance(text, str):
         return None
     text = text[:MAX_ID]
     if not text.isprintable():
@@ -46,14 +48,15 @@ def session_from_prefix(key_id: str, prefix: Iterable[bytes | memoryview]) -> st
         size = len(part)
         if size > left:
             part = memoryview(part)[:left]
-        left -= len(part)
-        head = bytes(part[:256])
+            left = 0
+        else:
+            left -= size
         digest.update(b"%d:" % size)  # parts may not run together
-        noise = head.find(_NOISE)
-        if noise >= 0:
-            after = bytes(part).find(b'"', noise)
+        noise = _find_noise(part, 0, _NOISE_WITHIN)
+        if noise is not None:
+            after = bytes(part).find(b'"', noise.start())
             part = part[after:] if after >= 0 else b""
         digest.update(part)
-        if left <= 0:
+        if not left:
             break
     return f"prefix-{digest.hexdigest()}"
