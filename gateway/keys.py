@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 
 from gateway.auth import KeyRing, KeyRow, key_hash, new_key, new_key_id
 from ledger.store import Ledger, StoredKey
 
 LOOK_SECONDS = 1.0  # a revoked key is refused within two of these
+READ_AGAIN_SECONDS = 60.0  # the keys are read in any case, for a ledger that was restored or mended by hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,8 @@ class KeyWatch:
         self._cache_seconds = cache_seconds
         self._clock = clock
         self._rows: list[StoredKey] = []
+        self._version: str | None = None  # of these rows
+        self._read_again_at = -inf
         self._known_at: float | None = None
         self._is_closed = False
 
@@ -127,12 +131,17 @@ class KeyWatch:
 
     def look(self) -> None:
         """Read the keys if they changed. Raises what the ledger raises when it is away."""
-        rows = self._ledger.key_rows()
-        if rows != self._rows or self._is_closed:
-            self._ring.replace(key_row(row) for row in rows)
-            self._rows = rows
-            self._is_closed = False
-        self._known_at = self._clock()
+        now = self._clock()
+        version = self._ledger.keys_version()  # first: what changes after it is seen by the next look
+        if version != self._version or self._is_closed or now >= self._read_again_at:
+            rows = self._ledger.key_rows()
+            if rows != self._rows or self._is_closed:
+                self._ring.replace(key_row(row) for row in rows)
+                self._rows = rows
+                self._is_closed = False
+            self._version = version
+            self._read_again_at = now + READ_AGAIN_SECONDS
+        self._known_at = now
 
     def away(self) -> None:
         """The ledger could not be read: after `cache_seconds` no key is valid any more."""

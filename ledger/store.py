@@ -6,6 +6,7 @@ that is replayed three times by two processes, leaves the same ledger.
 """
 
 import json
+import secrets
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,6 +61,7 @@ __all__ = [
     "open_ledger",
 ]
 
+_KEYS_VERSION = "keys_version"  # the fact that changes with every key
 _TRIES = 5  # for a batch that another writer got in the way of
 _PER_LOOK_UP = 500  # ids in one statement
 
@@ -278,6 +280,7 @@ class Ledger:
         try:
             with self.writing() as connection:
                 connection.execute(insert(VIRTUAL_KEY).values(row))
+                self._keys_changed(connection)
         except IntegrityError:
             raise ValueError(f"there is a key {key.key_id} already") from None
 
@@ -301,7 +304,17 @@ class Ledger:
                 .where(VIRTUAL_KEY.c.key_id == key_id, VIRTUAL_KEY.c.revoked_at_ms.is_(None))
                 .values(revoked_at_ms=at_ms)
             )
+            if changed.rowcount == 1:
+                self._keys_changed(connection)
             return changed.rowcount == 1
+
+    def keys_version(self) -> str | None:
+        """Another text whenever a key was made or revoked; None: there never was one."""
+        with self.reading() as connection:
+            return connection.execute(select(META.c.value).where(META.c.name == _KEYS_VERSION)).scalar()
+
+    def _keys_changed(self, connection: Connection) -> None:
+        connection.exec_driver_sql(self._sql.meta, (_KEYS_VERSION, secrets.token_hex(8)))
 
     # Prices, versions, facts
 
@@ -352,7 +365,8 @@ class Ledger:
     def facts(self) -> Mapping[str, str]:
         """Facts about the ledger as a whole, such as `made_up`."""
         with self.reading() as connection:
-            return {row[0]: row[1] for row in connection.execute(select(META))}
+            rows = connection.execute(select(META).where(META.c.name != _KEYS_VERSION))
+            return {row[0]: row[1] for row in rows}
 
     def set_fact(self, name: str, value: str) -> None:
         """Write a fact down, or its new value."""

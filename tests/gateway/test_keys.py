@@ -7,7 +7,7 @@ import pytest
 
 from gateway.auth import KeyRing, key_hash
 from gateway.errors import GatewayError
-from gateway.keys import KeyWatch, create_key, is_known, keep_key
+from gateway.keys import READ_AGAIN_SECONDS, KeyWatch, create_key, is_known, keep_key
 from ledger.store import Ledger, LedgerAway, StoredKey, open_ledger
 
 SECRET = "s" * 32
@@ -111,6 +111,37 @@ def test_a_key_ends_at_its_instant_without_a_look(ledger: Ledger) -> None:
     assert not ring.is_let_in(made.key, now=NOW)
 
 
+def test_keys_are_read_when_one_was_made_or_revoked_and_once_a_minute(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    def key_rows() -> list[StoredKey]:
+        rows = read()
+        reads.append(len(rows))
+        return rows
+
+    def looked() -> list[int]:
+        reads.clear()
+        ring.watch.look()
+        return reads.copy()
+
+    read = ledger.key_rows
+    monkeypatch.setattr(ledger, "key_rows", key_rows)
+    ring = Ring(ledger)
+    assert looked() == [0]
+    assert looked() == []
+    made = create_key(ledger, SECRET, team="search")
+    assert looked() == [1]
+    assert looked() == []
+    ledger.revoke_key(made.key_id, at_ms=int(NOW * 1000))
+    assert looked() == [0]
+    ledger.revoke_key(made.key_id, at_ms=int(NOW * 1000))  # it was revoked already
+    assert looked() == []
+    ring.now += READ_AGAIN_SECONDS
+    assert looked() == [0]
+
+
 def test_without_the_ledger_known_keys_hold_for_a_while_and_then_none(ledger: Ledger) -> None:
     made = create_key(ledger, SECRET, team="search")
     ring = Ring(ledger)
@@ -138,7 +169,7 @@ class AwayLedger(Ledger):
     def __init__(self) -> None:
         """Nothing is opened."""
 
-    def key_rows(self) -> list[StoredKey]:
+    def keys_version(self) -> str | None:
         raise LedgerAway("away")
 
 
