@@ -13,9 +13,13 @@ silence, does not look at UTF-8 in what it skips, takes numbers of any size and 
 How it stays cheap: quotes cut the body into structure and texts in turn, texts are never looked into, and
 the few shapes of structure between them (`": "`, `", "`, `"}, {"`) are remembered. A long body is cut window
 by window, so that memory stays small beside it. Work is linear in the body's length, whatever it holds.
+
+Most bodies have the form of an earlier one: the same structure (but for digits) and the same names at the places
+where `scan` reads names. As it looks at nothing else, it would find nothing else: `look` asks for that first.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import isinf
 from operator import itemgetter
 from typing import NamedTuple
@@ -44,6 +48,8 @@ _WINDOW = 65_536
 _SHAPES_KEPT = 4_096
 _SHAPE_LENGTH = 48  # a longer one is not remembered
 _DIGITS_KEPT = 3  # nor one with more digits
+_FORMS_KEPT = 512
+_FORM_BYTES = 4_096  # structure and names of a form; a larger one is not remembered
 _WHITE = b" \t\r\n"
 _DIGITS = b"0123456789"
 _NOT_STRUCTURE = _WHITE + _DIGITS + b"+-.eEtrufalsn"
@@ -65,6 +71,60 @@ class Scan(NamedTuple):
 
     members: dict[str, Member]  # in the order of the body, names without escapes
     lists_in_messages: bool  # some message has a list in it: content in parts, tool calls
+
+
+class _Form(NamedTuple):
+    """What `scan` read of a body that it approved of."""
+
+    names_in: Callable[[list[bytes]], object]  # pieces -> the texts that were read as names
+    names: object  # and what they were
+    numbers: Mapping[str, int]  # members of the body -> which piece is the name
+    lists_in_messages: bool
+
+
+class Places:
+    """Where the members of an approved body stand. A place is looked for when it is asked for."""
+
+    __slots__ = ("_body", "_members", "_numbers", "lists_in_messages")
+
+    def __init__(self, body: bytes, seen: Scan | _Form) -> None:
+        self._body = body
+        self.lists_in_messages = seen.lists_in_messages
+        if isinstance(seen, Scan):
+            self._members: dict[str, Member] | None = seen.members
+            self._numbers: Mapping[str, int] = {}
+        else:
+            self._members = None
+            self._numbers = seen.numbers
+
+    @property
+    def names(self) -> Collection[str]:
+        """The members' names."""
+        return self._numbers if self._members is None else self._members
+
+    def get(self, name: str) -> Member | None:
+        """One member's place; None: there is no such member."""
+        if self._members is None:
+            number = self._numbers.get(name)
+            if number is None:
+                return None
+            member = _scalar(self._body, name.encode(), number)
+            if member is not None:
+                return member
+        return self.all().get(name)
+
+    def all(self) -> Mapping[str, Member]:
+        """Every member's place, in the order of the body."""
+        if self._members is None:
+            self._members = scan(self._body).members
+        return self._members
+
+    def end(self) -> int:
+        """Where the last member's value ends."""
+        end = self._body.rindex(b"}")
+        while self._body[end - 1] in _WHITE:
+            end -= 1
+        return end
 
 
 def check_text(body: bytes) -> None:
@@ -163,7 +223,51 @@ def _check_numbers(structure: bytes) -> None:
 
 
 _shapes = _Shapes()
-_last = itemgetter(slice(-1, None))
+_forms: dict[bytes, _Form] = {}  # by the structure
+_last = itemgetter(-1)
+
+
+def look(body: bytes) -> Places:
+    """As `scan`, and quick where the body has the form of an earlier one."""
+    if len(body) > _WINDOW:
+        return Places(body, scan(body))
+    pieces = body.split(b'"')
+    if _BACKSLASH in map(
+        _last, filter(None, pieces[1::2])
+    ):  # not every quote is one that begins or ends a text
+        return Places(body, scan(body))
+    structure = b'"'.join(pieces[::2]).translate(_DIGITS_AS_0)
+    form = _forms.get(structure)
+    if form is not None and form.names_in(pieces) == form.names:
+        return Places(body, form)
+    read: list[int] = []
+    top: list[int] = []
+    seen = _scan(body, _WINDOW, read, top)
+    # Whether a number with an exponent is too large is for its digits to say.
+    if b"0e" not in structure and read:
+        names_in = itemgetter(*read)
+        size = len(structure) + sum([len(pieces[number]) for number in read])
+        if size <= _FORM_BYTES:
+            if len(_forms) >= _FORMS_KEPT:
+                _forms.clear()
+            numbers = dict(zip(seen.members, top, strict=True))
+            _forms[structure] = _Form(names_in, names_in(pieces), numbers, seen.lists_in_messages)
+    return Places(body, seen)
+
+
+# The value of a member if it is no object and no list, in a body without escaped quotes.
+_SCALAR_VALUE = re.compile(rb"""[ \t\r\n]*+:[ \t\r\n]*+("[^"]*+"|[-+.\w]++)""")
+
+
+def _scalar(body: bytes, name: bytes, number: int) -> Member | None:
+    """The member whose name is that piece of the body; None: it must be looked for with more care."""
+    written = b'"' + name + b'"'
+    start = body.find(written)
+    if start < 0 or body.count(b'"', 0, start) != number - 1:  # a text of the same letters came before
+        return None
+    name_end = start + len(written)
+    value = _SCALAR_VALUE.match(body, name_end)
+    return None if value is None else (start, name_end, value.end(1))
 
 
 def scan(body: bytes, *, window: int = _WINDOW) -> Scan:
@@ -172,6 +276,11 @@ def scan(body: bytes, *, window: int = _WINDOW) -> Scan:
     `window`: how many bytes are cut up at a time. Raises GatewayError: `json_too_deep`, `duplicate_key`,
     `invalid_json` for a number that is too large, `invalid_value` for too many members at the top.
     """
+    return _scan(body, window, [], [])
+
+
+def _scan(body: bytes, window: int, read: list[int], read_at_top: list[int]) -> Scan:
+    """As `scan`. `read` is told which pieces of a window were read as names, `read_at_top` of the body's own."""
     shapes = _shapes
     opens, opens_list, comma = _OPEN, _OPEN_LIST, _COMMA
     top: set[bytes] = set()  # the names of the body itself
@@ -215,6 +324,7 @@ def scan(body: bytes, *, window: int = _WINDOW) -> Scan:
                 continue
             at = 2 * number
             raw = text = pieces[at + 1]
+            read.append(at + 1)
             if _BACKSLASH in text:
                 text = _spelt_out(text, masked=masked)
             if text in names:
@@ -227,6 +337,7 @@ def scan(body: bytes, *, window: int = _WINDOW) -> Scan:
                 counted = at
                 name_start = offset + len(structure)
                 found.append(text)
+                read_at_top.append(at + 1)
                 if len(found) > MAX_MEMBERS:
                     raise invalid_value(None, f"the body has more than {MAX_MEMBERS} members at its top")
                 starts.append(name_start)
@@ -276,7 +387,7 @@ def _windows(body: bytes, window: int) -> Iterator[tuple[int, list[bytes], bool]
         end = body.find(b'"', start + window) if len(body) - start > window else -1
         chunk = body[start:] if end < 0 else body[start:end]
         pieces = chunk.split(b'"')
-        masked = b"\\" in chunk and b"\\" in map(_last, pieces[1::2])
+        masked = b"\\" in chunk and _BACKSLASH in map(_last, filter(None, pieces[1::2]))
         if masked:
             pieces = _mask(chunk).split(b'"')
         if end < 0:

@@ -23,10 +23,10 @@ from gateway.errors import (
 )
 from gateway.wire.json_scan import (
     MAX_DEPTH,
-    Member,
-    Scan,
+    Places,
     check_text,
     has_broken_text,
+    look,
     scan,
     value_start,
 )
@@ -110,9 +110,9 @@ class ChatRequest:
         "has_audio",
         "has_images",
         "max_output_tokens",
-        "members",
         "messages",
         "model",
+        "places",
         "read",
         "roles",
         "stream",
@@ -120,10 +120,10 @@ class ChatRequest:
         "wants_usage",
     )
 
-    def __init__(self, body: bytes, read: _Body, seen: Scan) -> None:
+    def __init__(self, body: bytes, read: _Body, seen: Places) -> None:
         self.body = body
         self.read = read
-        self.members: dict[str, Member] = seen.members
+        self.places = seen
         if read.messages is None:
             raise _absent_or_null("messages", seen)
         self.messages = read.messages
@@ -243,7 +243,7 @@ def read_request(body: bytes) -> ChatRequest:
         raise json_too_deep(MAX_DEPTH) from None
     except msgspec.DecodeError as error:
         raise _not_readable(body, error) from None
-    return ChatRequest(body, read, scan(body))
+    return ChatRequest(body, read, look(body))
 
 
 def facts_for(
@@ -334,12 +334,13 @@ def prepare(
     `ask_usage`: a stream is to report its usage. `max_output_tokens`: the tier's cap on the answer; it lowers
     what the client set and stands in where the client set nothing.
     """
-    body, members = request.body, request.members
+    body = request.body
     edits: list[tuple[int, int, bytes]] = []
     added: list[bytes] = []
     changed: list[str] = []
     if model != request.model:
-        member = members["model"]
+        member = request.places.get("model")
+        assert member is not None  # it was read
         edits.append((value_start(body, member), member[2], _write(model)))
     if ask_usage and request.stream and not request.wants_usage:
         _ask_for_usage(request, edits, added)
@@ -350,7 +351,7 @@ def prepare(
     if max_output_tokens is not None:
         _cap(request, max_output_tokens, rename, parameters, edits, added, changed)
     if added:
-        end = next(reversed(members.values()))[2]
+        end = request.places.end()
         edits.append((end, end, b"".join(b", " + member for member in added)))
     return Prepared(_spliced(body, edits), tuple(changed))
 
@@ -359,18 +360,19 @@ def _spliced(body: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
     if not edits:
         return body
     edits.sort(key=lambda edit: edit[:2])
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
+    view = memoryview(body)  # a long body is copied once
     at = 0
     for start, end, instead in edits:
-        pieces.append(body[at:start])
+        pieces.append(view[at:start])
         pieces.append(instead)
         at = end
-    pieces.append(body[at:])
+    pieces.append(view[at:])
     return b"".join(pieces)
 
 
 def _ask_for_usage(request: ChatRequest, edits: list[tuple[int, int, bytes]], added: list[bytes]) -> None:
-    member = request.members.get("stream_options")
+    member = request.places.get("stream_options")
     if member is None:
         added.append(b'"stream_options": {"include_usage": true}')
         return
@@ -396,14 +398,15 @@ def _apply(
     edits: list[tuple[int, int, bytes]],
     changed: list[str],
 ) -> None:
-    members = request.members
-    gone = {name for name in parameters.drop if name in members and name not in _KEPT}
+    places = request.places
+    present = places.names
+    gone = {name for name in parameters.drop if name in present and name not in _KEPT}
     taken: set[str] = set()
     for name, instead in parameters.rename.items():
-        member = members.get(name)
+        member = places.get(name)
         if member is None or name in gone or name in _KEPT:
             continue
-        if instead in members or instead in taken:  # both were sent: what the deployment understands stays
+        if instead in present or instead in taken:  # both were sent: what the deployment understands stays
             gone.add(name)
         else:
             taken.add(instead)
@@ -411,6 +414,7 @@ def _apply(
             changed.append(f"{name}->{instead}")
     if not gone:
         return
+    members = places.all()
     names = list(members)
     kept_before = False
     for number, name in enumerate(names):
@@ -435,7 +439,7 @@ def _cap(
 ) -> None:
     limited = False
     for name in _LIMITS:
-        member = request.members.get(name)
+        member = request.places.get(name)
         if member is None or f"-{name}" in changed:
             continue
         limited = True
@@ -509,13 +513,13 @@ def _not_readable(body: bytes, error: msgspec.DecodeError) -> GatewayError:
     return invalid_json(f"the body is not JSON: {text.removeprefix('JSON is malformed: ')}")
 
 
-def _absent_or_null(param: str, seen: Scan) -> GatewayError:
-    if param in seen.members:
+def _absent_or_null(param: str, seen: Places) -> GatewayError:
+    if param in seen.names:
         return invalid_value(param, f"{param} must not be null")
     return missing_field(param)
 
 
-def _model(value: object, seen: Scan) -> str:
+def _model(value: object, seen: Places) -> str:
     if value is None:
         raise _absent_or_null("model", seen)
     if not isinstance(value, str):

@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError
 from gateway.wire.json_scan import (
+    _FORMS_KEPT,  # pyright: ignore[reportPrivateUsage] - the bound is the point
     _SHAPES_KEPT,  # pyright: ignore[reportPrivateUsage] - the bound is the point
     DECIDED,
     MAX_DEPTH,
+    _forms,  # pyright: ignore[reportPrivateUsage]
     _shapes,  # pyright: ignore[reportPrivateUsage]
     check_text,
     has_lone_surrogate,
+    look,
     scan,
     value_start,
 )
@@ -175,6 +178,61 @@ def test_the_worst_bodies_take_time_in_proportion_to_their_length(body: bytes):
     started = time.process_time()
     scan(body)
     assert time.process_time() - started < 3e-6 * len(body)
+
+
+# ── bodies that have the form of an earlier one ──
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "code"),
+    [
+        (b'"x":1,"y":2}', b'"x":1,"x":2}', "duplicate_key"),
+        (b'"x":1,"y":2}', rb'"x":1,"\u0078":2}', "duplicate_key"),
+        (b'"x":{"a":1,"a":2}}', b'"metadata":{"a":1,"a":2}}', "duplicate_key"),
+        (b'"metadata":{"a":1,"b":2}}', b'"metadata":{"a":1,"a":2}}', "duplicate_key"),
+        (b'"x":"a","y":"b","z":1}', rb'"x":"a\",","y":"b\",","y":1}', "duplicate_key"),
+        (b'"x":1e108}', b'"x":9e908}', "invalid_json"),
+        (b'"x":"a"}', rb'"x":"\ud800"}', "invalid_utf8"),
+        (b'"x":"a"}', rb'"x":"\u0000"}', "invalid_utf8"),
+        (b'"x":1,"y":2}', b'"y":3,"z":4}', None),
+        (b'"x":"a","y":"b"}', b'"x":"x","y":"x"}', None),
+    ],
+)
+def test_a_form_that_was_approved_hides_nothing(first: bytes, then: bytes, code: str | None):
+    for _ in range(2):
+        assert refused(HEAD + first) is None
+    assert refused(HEAD + then) == code
+
+
+def test_what_is_remembered_of_forms_is_bounded():
+    for i in range(1_200):
+        body = b'{"a":%s1,"b":{"c":2}}' % (b" " * i)
+        assert list(look(body).names) == ["a", "b"]
+    assert len(_forms) <= _FORMS_KEPT
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","x":1}',
+        b'{"x" : "model" , "model" : "m" , "y":{"model":1} }',
+        b'{"x":{"model":1},"model":"m","y":[]}',
+        b'{ "model":null}',
+        b' { "x":[1], "model":\n-1.5E3\n } ',
+        b'{"model":{"a":"}"},"x":true}',
+        rb'{"mod\u0065l":"m","x":"\n"}',
+        rb'{"x":"\"","model":"a\"b"}',
+    ],
+)
+def test_a_member_is_found_where_a_whole_scan_finds_it(body: bytes):
+    expected = scan(body).members
+    for _ in range(2):
+        places = look(body)
+        assert places.get("model") == expected["model"]
+        assert places.get("absent") is None
+        assert places.end() == list(expected.values())[-1][2]
+        assert list(places.names) == list(expected)
+        assert places.all() == expected
 
 
 # ── against Python's own parser ──
@@ -336,6 +394,7 @@ def test_the_places_of_the_members_are_exact(text: str, window: int):
         return
     expected: Any = json.loads(text)
     members = scan(body, window=window).members
+    assert {name: look(body).get(name) for name in look(body).names} == members
     assert list(members) == list(expected)
     for name, member in members.items():
         start, name_end, end = member
