@@ -275,9 +275,10 @@ class Turn:
             own = b"transfer-encoding: chunked\r\n"
         if not self.keep_alive and not says_close:
             own += b"connection: close\r\n"
-        lines = [b"%b: %b\r\n" % (name, value) for name, value in headers]
-        head = b"%b%b%b%b\r\n" % (_STATUS_LINES[status], wire.listener.date_line, b"".join(lines), own)
-        most = len(lines) + 3 + own.count(b"\n")
+        if headers:
+            own = b"\r\n".join(map(b": ".join, headers)) + b"\r\n" + own
+        head = b"%b%b%b\r\n" % (_STATUS_LINES[status], wire.listener.date_line, own)
+        most = len(headers) + 3 + self._chunked + (not self.keep_alive and not says_close)
         if head.count(b"\n") != most or head.count(b"\r") != most or b"\0" in head:
             raise RuntimeError("a header of the answer holds a control character")
         self._head = head
