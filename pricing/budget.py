@@ -3,12 +3,7 @@
 from datetime import datetime
 
 from pricing.money import PicoUsd
-from pricing.rates import RATE_NAMES, Rates
-from pricing.sheet import Row, Sheet
-
-_INPUT = tuple(index for index, name in enumerate(RATE_NAMES) if not name.startswith("output"))
-_OUTPUT = tuple(index for index, name in enumerate(RATE_NAMES) if name.startswith("output"))
-_AUDIO = frozenset({"input_audio", "input_audio_cached", "output_audio"})
+from pricing.sheet import Sheet
 
 
 def worst_case(
@@ -35,49 +30,19 @@ def worst_case(
     row = sheet.row_at(at)
     if row is None:
         return None
-    dearest: int | None = None
-    for rates in _possible(row, input_tokens, service_tier):
-        dear_input = _dearest(rates, _INPUT, has_audio)
-        dear_output = _dearest(rates, _OUTPUT, has_audio)
-        if dear_input is None or (dear_output is None and max_output_tokens):
-            return None
-        tokens = input_tokens * dear_input + choices * max_output_tokens * (dear_output or 0)
-        dearest = tokens if dearest is None else max(dearest, tokens)
-    if dearest is None:
+    dearest = row.dearest(input_tokens=input_tokens, service_tier=service_tier, has_audio=has_audio)
+    if dearest.lacks_input or (dearest.lacks_output and max_output_tokens):
         return None
-    fees = row.fees.per_request
+    output_tokens = choices * max_output_tokens
+    tokens = max([input_tokens * each_in + output_tokens * each_out for each_in, each_out in dearest.pairs])
+    fees, unit = row.fees.per_request, row.scale
     for by_value in row.fees.per_request_by.values():
         fees += max(by_value.values(), default=0)
-    numerator, denominator = max(
-        ((1, 1), *row.multipliers.values()), key=lambda factor: factor[0] / factor[1]
-    )
-    unit = row.scale * denominator
-    return PicoUsd(-(-(dearest * numerator + fees * denominator) // unit))
-
-
-def _possible(row: Row, input_tokens: int, service_tier: str | None) -> list[Rates]:
-    """The rates of every combination of blocks that the answer may turn out to have."""
-    tiers: list[str | None] = [None]
-    if service_tier == "auto":
-        tiers += row.tiers
-    elif service_tier is not None and service_tier in row.tiers:
-        tiers.append(service_tier)
-    found: list[Rates] = []
-    for tier in tiers:
-        own = None if tier is None else row.tiers[tier].step
-        step = own or row.step
-        for window in range(-1, len(row.windows)):
-            for is_long in (False, True):
-                if is_long and (step is None or not step.reached_by(input_tokens)):
-                    continue
-                found.append(row.rates_of(window=window, batch=False, service_tier=tier, is_long=is_long))
-    return found
-
-
-def _dearest(rates: Rates, buckets: tuple[int, ...], has_audio: bool) -> int | None:
-    per_bucket = [
-        rates.per_bucket[index]
-        for index in buckets
-        if index not in rates.lacking and (has_audio or RATE_NAMES[index] not in _AUDIO)
-    ]
-    return max(per_bucket, default=None)
+    amount = tokens + fees
+    if row.multipliers:
+        numerator, denominator = max(
+            ((1, 1), *row.multipliers.values()), key=lambda factor: factor[0] / factor[1]
+        )
+        amount = tokens * numerator + fees * denominator
+        unit *= denominator
+    return PicoUsd(-(-amount // unit))

@@ -9,6 +9,7 @@ A `PriceBook` finds the sheet for a name, never by a prefix.
 import json
 import re
 import tomllib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-from pricing.rates import RATE_NAMES, Rates
+from pricing.rates import RATE_NAMES, Dearest, Rates
 
 _BOOK = Path(__file__).parent / "book"
 _RATE_DECIMALS = 6  # of a rate in dollars per million tokens that is whole pico-dollars a token
@@ -150,6 +151,17 @@ class Row:
     _rates: dict[tuple[int, bool, str | None, bool], Rates] = field(
         default_factory=dict[tuple[int, bool, str | None, bool], Rates], repr=False, compare=False
     )
+    # as many entries as it has service tiers and long-context thresholds, times two
+    _dearest: dict[tuple[str | None, bool, int], Dearest] = field(
+        default_factory=dict[tuple[str | None, bool, int], Dearest], init=False, repr=False, compare=False
+    )
+    _lengths: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Know the smallest inputs at which long-context rates begin, in order."""
+        steps = [self.step, *(tier.step for tier in self.tiers.values())]
+        lengths = {step.threshold + (not step.at_or_above) for step in steps if step is not None}
+        object.__setattr__(self, "_lengths", tuple(sorted(lengths)))
 
     def rates_for(
         self,
@@ -169,15 +181,19 @@ class Row:
                 if candidate.holds_at(moment):
                     window = index
                     break
-        tier = self.tiers.get(service_tier) if service_tier is not None and self.tiers else None
-        step = self.step if tier is None or tier.step is None else tier.step
+        step = self.step
+        if service_tier is not None:
+            tier = self.tiers.get(service_tier)
+            if tier is None:
+                service_tier = None
+            elif tier.step is not None:
+                step = tier.step
         is_long = step is not None and step.reached_by(input_tokens)
-        return self.rates_of(
-            window=window,
-            batch=batch and self.batch is not None,
-            service_tier=None if tier is None else service_tier,
-            is_long=is_long,
-        )
+        batch = batch and self.batch is not None
+        found = self._rates.get((window, batch, service_tier, is_long))
+        if found is not None:
+            return found
+        return self.rates_of(window=window, batch=batch, service_tier=service_tier, is_long=is_long)
 
     def rates_of(self, *, window: int, batch: bool, service_tier: str | None, is_long: bool) -> Rates:
         """The rates under these blocks; `window` counts from 0, -1 is none. The blocks must be in the row."""
@@ -185,6 +201,41 @@ class Row:
         found = self._rates.get(key)
         if found is None:
             found = self._rates[key] = self._join(window, batch, service_tier, is_long)
+        return found
+
+    def dearest(self, *, input_tokens: int, service_tier: str | None, has_audio: bool) -> Dearest:
+        """The dearest rates among all blocks that may apply to an answer, at any time of day.
+
+        The plain rates are among them, since a service tier may be refused; a tier of "auto" may turn out to be any.
+        """
+        if service_tier is not None and service_tier != "auto" and service_tier not in self.tiers:
+            service_tier = None
+        length = bisect_right(self._lengths, input_tokens)  # how many of the thresholds are reached
+        key = (service_tier, has_audio, length)
+        found = self._dearest.get(key)
+        if found is None:
+            found = Dearest.of(self._possible(input_tokens, service_tier), has_audio=has_audio)
+            self._dearest[key] = found
+        return found
+
+    def _possible(self, input_tokens: int, service_tier: str | None) -> list[Rates]:
+        """The rates of every combination of blocks that the answer may turn out to have."""
+        tiers: list[str | None] = [None]
+        if service_tier == "auto":
+            tiers += self.tiers
+        elif service_tier is not None:
+            tiers.append(service_tier)
+        found: list[Rates] = []
+        for tier in tiers:
+            own = None if tier is None else self.tiers[tier].step
+            step = own or self.step
+            for window in range(-1, len(self.windows)):
+                for is_long in (False, True):
+                    if is_long and (step is None or not step.reached_by(input_tokens)):
+                        continue
+                    found.append(
+                        self.rates_of(window=window, batch=False, service_tier=tier, is_long=is_long)
+                    )
         return found
 
     def as_text(self) -> str:

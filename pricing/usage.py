@@ -23,15 +23,6 @@ End = Literal["complete", "client_abort", "upstream_cut"]
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NO_WORDS: Mapping[str, str] = MappingProxyType({})
 
-
-def _nothing() -> Mapping[str, int]:
-    return _NOTHING
-
-
-def _no_words() -> Mapping[str, str]:
-    return _NO_WORDS
-
-
 INPUT_BUCKETS = (
     "input_uncached",
     "input_cached",
@@ -43,6 +34,7 @@ INPUT_BUCKETS = (
 )
 OUTPUT_BUCKETS = ("output_text", "output_reasoning", "output_audio", "output_image")
 BUCKETS = INPUT_BUCKETS + OUTPUT_BUCKETS
+SIMPLE_BUCKETS = ("input_uncached", "input_cached", "output_text", "output_reasoning")
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -59,8 +51,23 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     output_reasoning: int = 0
     output_audio: int = 0
     output_image: int = 0
-    tools: Mapping[str, int] = msgspec.field(default_factory=_nothing)  # billable tool units, by tool
-    extra: Mapping[str, int] = msgspec.field(default_factory=_nothing)  # one provider's own; in neither total
+    tools: Mapping[str, int] = _NOTHING  # billable tool units, by tool
+    extra: Mapping[str, int] = _NOTHING  # one provider's own; in neither total
+
+    @property
+    def is_simple(self) -> bool:
+        """True if there is nothing beyond the `SIMPLE_BUCKETS`, as in most answers."""
+        return not (
+            self.cache_write_5m
+            or self.cache_write_1h
+            or self.input_audio
+            or self.input_audio_cached
+            or self.input_image
+            or self.output_audio
+            or self.output_image
+            or self.tools
+            or self.extra
+        )
 
     @property
     def input_total(self) -> int:
@@ -96,6 +103,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     service_tier: str | None = None  # the tier the answer names
     inference_geo: str | None = None  # the place the answer says it ran
     provider_cost_usd: Decimal | None = None  # the provider's own figure, exact
-    fee_keys: Mapping[str, str] = msgspec.field(default_factory=_no_words)
+    fee_keys: Mapping[str, str] = _NO_WORDS
     """Scalar fields of the usage object, as text, for fees that depend on one (`per_request_by`)."""
     text_bytes: int = 0  # UTF-8 length of all text the model produced, as far as it was seen

@@ -125,3 +125,29 @@ def test_no_answer_costs_more_than_its_bound(
     )
     assert cost.total is not None
     assert cost.total <= bound
+
+
+def test_a_bound_that_was_worked_out_before_stays_right_at_every_threshold_and_date() -> None:
+    later = {"versions": [{"from": "2026-11-03", "rates": {"input": "7", "output": "1"}}]}
+    sheet = Sheet.from_table(SHEET).superseded_by(Sheet.from_table(later))
+    asked = [
+        (tokens, tier, has_audio, at)
+        for tokens in (0, 999, 1000, 1001, 999)
+        for tier in (None, "flex", "auto", "priority", "made up")
+        for has_audio in (False, True)
+        for at in (AT, datetime(2026, 11, 2, 23, 59, 59, 999_999, UTC), datetime(2026, 11, 3, tzinfo=UTC))
+    ]
+
+    def bound(of: Sheet, tokens: int, tier: str | None, has_audio: bool, at: datetime) -> int | None:
+        return worst_case(of, tokens, 10, at=at, service_tier=tier, has_audio=has_audio)
+
+    for each in asked:
+        fresh = Sheet.from_table(SHEET).superseded_by(Sheet.from_table(later))
+        assert bound(sheet, *each) == bound(fresh, *each), each
+
+
+def test_service_tiers_that_clients_make_up_are_not_remembered() -> None:
+    row = Sheet.from_table(SHEET).rows[0]
+    plain = row.dearest(input_tokens=1, service_tier=None, has_audio=False)
+    assert row.dearest(input_tokens=1, service_tier="made up", has_audio=False) is plain
+    assert row.dearest(input_tokens=2, service_tier="made up too", has_audio=False) is plain

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing.cost import Cost, cost_of
+from pricing.cost import Cost, cost_of, cost_of_tokens
 from pricing.money import PicoUsd
 from pricing.sheet import PriceBook
 from pricing.usage import BUCKETS, Reading, Usage
@@ -455,3 +455,33 @@ def test_a_cost_is_additive(a: list[int], b: list[int]) -> None:
         return total
 
     assert of(a) + of(b) == of([x + y for x, y in zip(a, b, strict=True)])
+
+
+SIMPLE_COUNTS = st.fixed_dictionaries({bucket: st.integers(0, 3) for bucket in BUCKETS[:2] + BUCKETS[7:9]})
+STEPPED: dict[str, Any] = {
+    "rates": {"input": "1", "input_cached": "0.1", "output": "4", "output_reasoning": "6"},
+    "long_context": {"threshold": 4, "rates": {"input": "2"}},
+    "service_tiers": {"flex": {"rates": {"output": "3"}}},
+}
+
+
+@settings(deadline=None)
+@given(counts=SIMPLE_COUNTS, tier=st.sampled_from([None, "flex", "other"]))
+def test_a_simple_answer_costs_what_the_long_way_round_says(counts: dict[str, int], tier: str | None) -> None:
+    # A fee of nothing changes no amount, but such a sheet is not a simple one.
+    long_way = {**STEPPED, "per_request_by": {"search_context_size": {"low": "0"}}}
+    assert cost(of(counts), STEPPED, tier=tier) == cost(of(counts), long_way, tier=tier)
+
+
+@settings(deadline=None)
+@given(counts=SIMPLE_COUNTS, written=st.integers(0, 1), searches=st.integers(0, 1))
+@pytest.mark.parametrize("sheet", [STEPPED, {**STEPPED, "per_request": "0.01"}, {"rates": {"output": "1"}}])
+def test_tokens_alone_cost_what_an_answer_with_them_does(
+    sheet: dict[str, Any], counts: dict[str, int], written: int, searches: int
+) -> None:
+    usage = of({**counts, "cache_write_5m": written})
+    with_tools = of({**counts, "cache_write_5m": written, "tools": {"web_search": searches}})
+    book = PriceBook.from_tables({"m": sheet}, origin="test")
+    found = cost_of_tokens(with_tools, book, model="m", at=MONDAY_NOON)
+    priced = cost(usage, sheet)
+    assert (found.total, found.price_id) == (priced.total, priced.price_id)
