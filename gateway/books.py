@@ -7,6 +7,7 @@ An accounting failure never breaks an answer: the recorder and the counters do n
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from gateway.live import Live, Services, Target
 from gateway.shared_state import Admission
@@ -26,6 +27,7 @@ _STATE_OF = {
 }
 
 
+@lru_cache(maxsize=64)  # one request asks for the same moment several times
 def moment(at_ms: int) -> datetime:
     """Milliseconds since 1970 -> an aware UTC moment."""
     return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -8,13 +8,12 @@ Whatever goes wrong is a GatewayError, worded once, here. Before a request is ad
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from gateway import errors
 from gateway.answering import Answering
 from gateway.auth import Caller
-from gateway.books import Books
+from gateway.books import Books, moment
 from gateway.errors import GatewayError
 from gateway.holding import hold
 from gateway.live import Live, Services
@@ -30,9 +29,9 @@ from gateway.wire.openai_chat import (
     read_request,
 )
 from ledger.entry import Admitted
-from pricing.cost import cost_of
+from pricing.cost import cost_of_tokens
 from pricing.money import PicoUsd
-from pricing.usage import Reading, Usage
+from pricing.usage import Usage
 from routers.classify import classify
 from routers.decide import CallerLimits, Decision, Refused, decide
 from routers.facts import Classification, RequestFacts
@@ -307,13 +306,8 @@ def admitted_entry(
 ) -> Admitted:
     """What is written down before anything is sent, with what a crash would leave unknown."""
     target = live.targets[decision.deployments[0]]
-    at = datetime.fromtimestamp(now_ms / 1000, UTC)
-    guess = cost_of(
-        Reading(usage=Usage(input_uncached=facts.input_tokens), source="estimated"),
-        target.book,
-        requested_model=target.model,
-        started_at=at,
-        completed_at=at,
+    guess = cost_of_tokens(
+        Usage(input_uncached=facts.input_tokens), target.book, model=target.model, at=moment(now_ms)
     )
     return Admitted(
         id=request_id,
