@@ -98,7 +98,7 @@ class KeyRing:
     """All keys, in memory. `replace` it whole whenever the ledger's keys may have changed."""
 
     def __init__(self, secret: str, rows: Iterable[KeyRow] = ()) -> None:
-        self._secret = secret.encode()
+        self._keyed = hmac.new(secret.encode(), digestmod="sha256")  # copied for each key: begun once
         self._rows: dict[bytes, tuple[Caller, KeyRow]] = {}
         self._wrong = _WrongKeys()
         self.replace(rows)
@@ -135,7 +135,9 @@ class KeyRing:
         """
         key = credential(headers)
         if key and len(key) <= _LONGEST_CREDENTIAL:
-            found = self._rows.get(hmac.digest(self._secret, key, "sha256"))
+            keyed = self._keyed.copy()
+            keyed.update(key)
+            found = self._rows.get(keyed.digest())
             if found is not None:
                 caller, row = found
                 if (row.revoked_at is None or now < row.revoked_at) and (
