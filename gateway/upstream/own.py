@@ -13,6 +13,8 @@ from gateway.upstream.tls import context_for
 # Paths and names are few; a flood of others must not fill the memory.
 _KNOWN_STARTS = 64
 _KNOWN_NAMES = 256
+_KNOWN_LINES = 256
+_LONGEST_KNOWN_LINE = 128
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -47,8 +49,9 @@ class OwnUpstream:
         if auth is not None:
             self._fixed += b"%s: %s\r\n" % auth
             self._own_headers |= {auth[0]}
-        self._starts: dict[tuple[str, str], tuple[bytes, int]] = {}  # with the number of lines they make
+        self._starts: dict[tuple[str, str], bytes] = {}
         self._known: set[bytes] = set()  # names found fit to be sent
+        self._lines: dict[tuple[bytes, bytes], bytes] = {}  # headers found fit, as they are written
         self._pool: Pool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -93,20 +96,25 @@ class OwnUpstream:
         return self._pool
 
     def _head_of(self, call: Call) -> bytes:
-        start, lines = self._starts.get((call.method, call.path)) or self._start_of(call.method, call.path)
-        known = self._known
-        parts = [start]
-        for name, value in call.headers:
-            if name not in known:
-                self._check(name)
-            parts += (name, b": ", value, b"\r\n")
-            lines += 1
+        lines = self._lines
+        parts = [self._starts.get((call.method, call.path)) or self._start_of(call.method, call.path)]
+        for header in call.headers:
+            parts.append(lines.get(header) or self._line_of(*header))
         parts.append(b"content-length: %d\r\n\r\n" % len(call.body))
-        head = b"".join(parts)
-        # Every line we wrote ends in one CRLF; one more could begin a request that nobody admitted.
-        if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+        return b"".join(parts)
+
+    def _line_of(self, name: bytes, value: bytes) -> bytes:
+        if name not in self._known:
+            self._check(name)
+        # Our lines end in CRLF; a line break in a value could begin a request that nobody admitted.
+        if b"\n" in value or b"\r" in value or b"\0" in value:
             raise ValueError("a header holds a line break")
-        return head
+        line = b"%s: %s\r\n" % (name, value)
+        if len(line) <= _LONGEST_KNOWN_LINE:
+            if len(self._lines) >= _KNOWN_LINES:
+                self._lines.clear()
+            self._lines[name, value] = line
+        return line
 
     def _check(self, name: bytes) -> None:
         if name.lower() in self._own_headers:
@@ -116,12 +124,11 @@ class OwnUpstream:
         if len(self._known) < _KNOWN_NAMES:
             self._known.add(name)
 
-    def _start_of(self, method: str, path: str) -> tuple[bytes, int]:
+    def _start_of(self, method: str, path: str) -> bytes:
         target = self._address.target(path)
         if method not in ("GET", "POST") or not path.startswith("/") or not is_plain(target) or " " in target:
             raise ValueError("not a request this client can send")
         start = b"%s %s HTTP/1.1\r\n%s" % (method.encode(), target.encode(), self._fixed)
-        lines = start.count(b"\n") + 2  # with the length and the empty line
         if len(self._starts) < _KNOWN_STARTS:
-            self._starts[(method, path)] = start, lines
-        return start, lines
+            self._starts[(method, path)] = start
+        return start
