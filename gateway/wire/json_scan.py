@@ -19,6 +19,7 @@ where `scan` reads names. As it looks at nothing else, it would find nothing els
 """
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Collection, Iterator, Mapping
 from math import isinf
 from operator import itemgetter
@@ -108,10 +109,23 @@ class Places:
             number = self._numbers.get(name)
             if number is None:
                 return None
-            member = _scalar(self._body, name.encode(), number)
-            if member is not None:
-                return member
+            value = _scalar(self._body, name.encode(), number)
+            if value is not None:
+                name_end = value.start()
+                return name_end - len(name.encode()) - 2, name_end, value.end(1)
         return self.all().get(name)
+
+    def value(self, name: str) -> tuple[int, int] | None:
+        """Where one member's value begins and ends; None: there is no such member."""
+        if self._members is None:
+            number = self._numbers.get(name)
+            if number is None:
+                return None
+            value = _scalar(self._body, name.encode(), number)
+            if value is not None:
+                return value.span(1)
+        member = self.all().get(name)
+        return None if member is None else (value_start(self._body, member), member[2])
 
     def all(self) -> Mapping[str, Member]:
         """Every member's place, in the order of the body."""
@@ -135,17 +149,31 @@ def check_text(body: bytes) -> None:
     """
     if not body.isascii():
         try:
-            body.decode()
+            _decode_all(body)
         except UnicodeDecodeError as error:
             raise invalid_utf8(f"the body is not UTF-8: byte {error.start} cannot be decoded") from None
-    at = body.find(b"u0000")
+    at = body.find(b"\\u0000")
     while at >= 0:
         before = at
         while before and body[before - 1] == _BACKSLASH:
             before -= 1
-        if (at - before) % 2:
-            raise invalid_utf8(f"a text in the body has a NUL (\\u0000) at byte {at - 1}")
-        at = body.find(b"u0000", at + 5)
+        if (at - before) % 2 == 0:
+            raise invalid_utf8(f"a text in the body has a NUL (\\u0000) at byte {at}")
+        at = body.find(b"\\u0000", at + 6)
+
+
+def _decode_all(body: bytes) -> None:
+    """Raises UnicodeDecodeError. A long body is read in pieces: a text as long as it would be slow to get."""
+    if len(body) <= _WINDOW:
+        body.decode()
+        return
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(body), _WINDOW):
+            decoder.decode(body[start : start + _WINDOW])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        body.decode()  # says which byte of the whole
 
 
 def has_broken_text(body: bytes) -> bool:
@@ -259,15 +287,13 @@ def look(body: bytes) -> Places:
 _SCALAR_VALUE = re.compile(rb"""[ \t\r\n]*+:[ \t\r\n]*+("[^"]*+"|[-+.\w]++)""")
 
 
-def _scalar(body: bytes, name: bytes, number: int) -> Member | None:
-    """The member whose name is that piece of the body; None: it must be looked for with more care."""
+def _scalar(body: bytes, name: bytes, number: int) -> re.Match[bytes] | None:
+    """What follows the name that is that piece of the body; None: it must be looked for with more care."""
     written = b'"' + name + b'"'
     start = body.find(written)
     if start < 0 or body.count(b'"', 0, start) != number - 1:  # a text of the same letters came before
         return None
-    name_end = start + len(written)
-    value = _SCALAR_VALUE.match(body, name_end)
-    return None if value is None else (start, name_end, value.end(1))
+    return _SCALAR_VALUE.match(body, start + len(written))
 
 
 def scan(body: bytes, *, window: int = _WINDOW) -> Scan:

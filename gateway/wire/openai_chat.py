@@ -42,6 +42,17 @@ BYTES_PER_TOKEN = 4
 _IMAGES = frozenset({"image_url", "input_image", "image"})
 _AUDIO = frozenset({"input_audio", "audio"})
 _LIMITS = ("max_tokens", "max_completion_tokens")
+_LABELS = frozenset(
+    {
+        b"x-faregate-session",
+        b"x-claude-code-session-id",
+        b"session_id",
+        b"x-faregate-application",
+        b"x-faregate-feature",
+        b"x-faregate-customer",
+        b"x-faregate-task",
+    }
+)
 _KEPT = frozenset({"model", "messages", "stream", "stream_options"})  # never renamed or dropped
 _NOTHING = msgspec.Raw(b"")
 _QUOTE, _LIST = ord('"'), ord("[")
@@ -155,16 +166,18 @@ class ChatRequest:
 
     def peek(self) -> Peek:
         """The bounded look at its texts that the classifier takes."""
+        messages, roles = self.messages, self.roles
         system = b""
-        for message in self.messages[:2]:
-            if message.role in ("system", "developer"):
-                system = _text(message.content)[0]
+        for number, role in enumerate(roles[:2]):
+            if role == "system" or role == "developer":
+                system = _text(messages[number].content)[0]
                 break
         user = user_end = b""
-        for message in reversed(self.messages):
-            if message.role == "user":
-                user, user_end = _text(message.content)
-                break
+        if "user" in roles:
+            last = len(roles) - 1
+            while roles[last] != "user":
+                last -= 1
+            user, user_end = _text(messages[last].content)
         return Peek(
             system=system[:SYSTEM_BYTES], user=user, user_end=user_end, tool_results=self.tool_results
         )
@@ -189,16 +202,20 @@ class ChatRequest:
     @property
     def has_tools(self) -> bool:
         """True if it offers tools, or functions in the older form."""
-        return _is_filled(self.read.tools) or _is_filled(self.read.functions)
+        read = self.read
+        if read.tools is _NOTHING and read.functions is _NOTHING:
+            return False
+        return _is_filled(read.tools) or _is_filled(read.functions)
 
     @property
     def reasoning_effort(self) -> str | None:
         """How hard it asks to think."""
-        effort = self.read.reasoning_effort
+        read = self.read
+        effort = read.reasoning_effort
         if effort is None:
-            if self.read.reasoning is None:
+            if read.reasoning is None:
                 return None
-            effort = _member(self.read.reasoning, "effort")
+            effort = _member(read.reasoning, "effort")
         return clean_id(effort)
 
     @property
@@ -215,13 +232,16 @@ class ChatRequest:
     def user(self) -> str | None:
         """The end user as the client names them."""
         read = self.read
-        named = None if read.metadata is None else self.named("user_id")
-        return clean_id(read.user) or clean_id(read.safety_identifier) or named
+        if read.user is None and read.safety_identifier is None and read.metadata is None:
+            return None
+        return clean_id(read.user) or clean_id(read.safety_identifier) or self.named("user_id")
 
     @property
     def own_session(self) -> str | None:
         """The session as the client's own fields name it."""
         read = self.read
+        if read.prompt_cache_key is None and read.metadata is None and read.previous_response_id is None:
+            return None
         return (
             clean_id(read.prompt_cache_key)
             or self.named("session_id")
@@ -260,12 +280,12 @@ def facts_for(
     session: str | None = None
     client_session: str | None = None
     for name, value in headers:
+        if name not in _LABELS:
+            continue
         if name == b"x-faregate-session":
             session = _label(value)
         elif name == b"x-claude-code-session-id" or name == b"session_id":
             client_session = _label(value)
-        elif not name.startswith(b"x-faregate-"):
-            continue
         elif name == b"x-faregate-application":
             application = _label(value)
         elif name == b"x-faregate-feature":
@@ -339,9 +359,9 @@ def prepare(
     added: list[bytes] = []
     changed: list[str] = []
     if model != request.model:
-        member = request.places.get("model")
-        assert member is not None  # it was read
-        edits.append((value_start(body, member), member[2], _write(model)))
+        place = request.places.value("model")
+        assert place is not None  # it was read
+        edits.append((*place, _write(model)))
     if ask_usage and request.stream and not request.wants_usage:
         _ask_for_usage(request, edits, added)
     rename: Mapping[str, str] = {}
@@ -359,7 +379,8 @@ def prepare(
 def _spliced(body: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
     if not edits:
         return body
-    edits.sort(key=lambda edit: edit[:2])
+    if len(edits) > 1:
+        edits.sort(key=lambda edit: edit[:2])
     pieces: list[bytes | memoryview] = []
     view = memoryview(body)  # a long body is copied once
     at = 0
@@ -372,14 +393,14 @@ def _spliced(body: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 
 
 def _ask_for_usage(request: ChatRequest, edits: list[tuple[int, int, bytes]], added: list[bytes]) -> None:
-    member = request.places.get("stream_options")
-    if member is None:
+    place = request.places.value("stream_options")
+    if place is None:
         added.append(b'"stream_options": {"include_usage": true}')
         return
-    start = value_start(request.body, member)
-    options = request.body[start : member[2]]
+    start, value_end = place
+    options = request.body[start:value_end]
     if not options.startswith(b"{"):  # null: as if it were not there
-        edits.append((start, member[2], b'{"include_usage": true}'))
+        edits.append((start, value_end, b'{"include_usage": true}'))
         return
     inner = scan(options).members
     asked = inner.get("include_usage")
@@ -389,7 +410,7 @@ def _ask_for_usage(request: ChatRequest, edits: list[tuple[int, int, bytes]], ad
         end = start + next(reversed(inner.values()))[2]
         edits.append((end, end, b', "include_usage": true'))
     else:
-        edits.append((start, member[2], b'{"include_usage": true}'))
+        edits.append((start, value_end, b'{"include_usage": true}'))
 
 
 def _apply(
@@ -439,14 +460,13 @@ def _cap(
 ) -> None:
     limited = False
     for name in _LIMITS:
-        member = request.places.get(name)
-        if member is None or f"-{name}" in changed:
+        place = request.places.value(name)
+        if place is None or f"-{name}" in changed:
             continue
         limited = True
-        start = value_start(request.body, member)
-        value = request.body[start : member[2]]
+        value = request.body[slice(*place)]
         if value == b"null" or int(value) > cap:
-            edits.append((start, member[2], b"%d" % cap))
+            edits.append((*place, b"%d" % cap))
             changed.append(f"{rename.get(name, name)}={cap}")
     if not limited:
         name = rename.get("max_tokens", "max_tokens")
@@ -599,10 +619,10 @@ def _text(content: msgspec.Raw) -> tuple[bytes, bytes]:
         view = _last_text_part(content)
     if not view or view[0] != _QUOTE:
         return b"", b""
-    inside = view[1:-1]
-    head = bytes(inside[:FENCE_BYTES])
-    tail = bytes(inside[-TAIL_BYTES:]) if len(inside) > FENCE_BYTES else b""
-    return _readable(head), _readable(tail)
+    size = len(view) - 2  # without its quotes
+    if size <= FENCE_BYTES:
+        return _readable(bytes(view[1:-1])), b""
+    return _readable(bytes(view[1 : FENCE_BYTES + 1])), _readable(bytes(view[-TAIL_BYTES - 1 : -1]))
 
 
 def _last_text_part(content: msgspec.Raw) -> memoryview:

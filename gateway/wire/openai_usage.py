@@ -131,13 +131,14 @@ class UsageMerge:
     def _nested(self, key: str, table: Mapping[str, Any]) -> None:
         names = _DETAILS.get(key)
         if names is not None:
+            counts = self.counts
             for inner, value in table.items():
                 name = names.get(inner)
                 if name is not None:
                     if type(value) is int and 0 <= value <= MAX_COUNT:
                         # A zero says nothing here, but that reasoning is not to be looked for elsewhere.
-                        if value > self.counts.get(name, -1 if name == "reasoning" else 0):
-                            self.counts[name] = value
+                        if value > counts.get(name, -1 if name == "reasoning" else 0):
+                            counts[name] = value
                     else:
                         self._count(name, value)
                 elif isinstance(value, dict) and inner in ("cached_tokens_details", "cache_creation"):
@@ -186,6 +187,8 @@ class UsageMerge:
     def provider_cost_usd(self, dialect: str) -> Decimal | None:
         """The provider's own figure in dollars; None: this dialect reports none, or this answer did not."""
         costs = self._costs
+        if not costs:
+            return None
         with localcontext(_WIDE):
             if dialect == "openrouter":
                 cost = costs.get("cost")
@@ -204,7 +207,7 @@ class UsageMerge:
         total, which is their sum, with no other parts than cached, written and reasoning tokens that fit.
         """
         counts = self.counts
-        if self.flags or not counts.keys() <= _PLAIN or dialect == "perplexity":
+        if self.flags or not _PLAIN.issuperset(counts) or dialect == "perplexity":
             return None
         get = counts.get
         prompt, completion = get("prompt", -1), get("completion", -1)
