@@ -9,9 +9,10 @@ rules that match, and its lowest bit is the first of them. So a thousand rules c
 An unknown value (no customer named, no budget) never meets a condition; in `not` it therefore always passes.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from routers.facts import Classification, RequestFacts
 
@@ -241,12 +242,9 @@ def shadows(earlier: Sequence[Condition], later: Sequence[Condition]) -> bool:
 class _TextColumn:
     """One field with closed values: value -> the rules that it does not rule out."""
 
-    __slots__ = ("_masks", "_other", "get")
+    __slots__ = ("masks", "other")
 
-    def __init__(
-        self, get: Getter, every: int, asked: Sequence[tuple[int, Condition]], *, negated: bool
-    ) -> None:
-        self.get = get
+    def __init__(self, every: int, asked: Sequence[tuple[int, Condition]], *, negated: bool) -> None:
         asking = 0
         named: dict[Value | None, int] = {}
         for rule, condition in asked:
@@ -256,15 +254,15 @@ class _TextColumn:
                 named[value] = named.get(value, 0) | (1 << rule)
         free = every & ~asking
         if negated:
-            self._other = every
-            self._masks = {value: every & ~rules for value, rules in named.items()}
+            self.other = every
+            self.masks: dict[Value | None, int] = {value: every & ~rules for value, rules in named.items()}
         else:
-            self._other = free
-            self._masks = {value: free | rules for value, rules in named.items()}
+            self.other = free
+            self.masks = {value: free | rules for value, rules in named.items()}
 
     def rules(self, value: Value | None) -> int:
         """The rules that this value does not rule out. `None` is in no table."""
-        return self._masks.get(value, self._other)
+        return self.masks.get(value, self.other)
 
 
 class _NumberColumn:
@@ -273,18 +271,15 @@ class _NumberColumn:
     Piece 2i+1 is the i-th bound itself, piece 2i what lies between it and the bound before.
     """
 
-    __slots__ = ("_bounds", "_masks", "_unknown", "get")
+    __slots__ = ("bounds", "masks", "unknown")
 
-    def __init__(
-        self, get: Getter, every: int, asked: Sequence[tuple[int, Condition]], *, negated: bool
-    ) -> None:
-        self.get = get
+    def __init__(self, every: int, asked: Sequence[tuple[int, Condition]], *, negated: bool) -> None:
         bounds: set[float] = set()
         for _, condition in asked:
             bounds.update(_bounds_of(condition.test))
-        self._bounds = sorted(bounds)
-        at = {bound: 2 * i + 1 for i, bound in enumerate(self._bounds)}
-        pieces = 2 * len(self._bounds) + 1
+        self.bounds = sorted(bounds)
+        at = {bound: 2 * i + 1 for i, bound in enumerate(self.bounds)}
+        pieces = 2 * len(self.bounds) + 1
         turns = [0] * (pieces + 1)  # rules whose test begins or ends to hold at this piece
         asking = 0
         for rule, condition in asked:
@@ -303,20 +298,18 @@ class _NumberColumn:
                 turns[first] ^= bit
                 turns[after] ^= bit
         free = every & ~asking
-        self._unknown = every if negated else free
-        self._masks: list[int] = []
+        self.unknown = every if negated else free
+        self.masks: list[int] = []
         holding = 0
         for piece in range(pieces):
             holding ^= turns[piece]
-            self._masks.append(every & ~holding if negated else free | holding)
+            self.masks.append(every & ~holding if negated else free | holding)
 
     def rules(self, value: Value | None) -> int:
         """The rules that this value does not rule out."""
         if value is None or isinstance(value, str):
-            return self._unknown
-        bounds = self._bounds
-        i = bisect_left(bounds, value)
-        return self._masks[2 * i + 1 if i < len(bounds) and bounds[i] == value else 2 * i]
+            return self.unknown
+        return self.masks[bisect_left(self.bounds, value) + bisect_right(self.bounds, value)]
 
 
 def _bounds_of(test: AnyOf | Range) -> list[float]:
@@ -325,10 +318,30 @@ def _bounds_of(test: AnyOf | Range) -> list[float]:
     return [bound for bound in (test.low, test.high) if bound is not None]
 
 
+_CLOSED_FIELDS = ("task_kind", "stream", "json_output", "has_tools", "has_images")
+
+
+def _closed_table(
+    columns: Sequence[tuple[str, _TextColumn | _NumberColumn]], every: int
+) -> dict[tuple[Value, ...], int]:
+    """All values that these fields can have together -> the rules they do not rule out; empty: no rule asks."""
+    here = [(_CLOSED_FIELDS.index(field), column) for field, column in columns if field in _CLOSED_FIELDS]
+    if not here:
+        return {}
+    flags = (False, True)
+    table: dict[tuple[Value, ...], int] = {}
+    for values in product(TASK_KINDS, flags, flags, flags, flags):
+        rules = every
+        for place, column in here:
+            rules &= column.rules(values[place])
+        table[values] = rules
+    return table
+
+
 class RuleIndex:
     """Finds the rules whose conditions all hold."""
 
-    __slots__ = ("_columns", "_fields", "every")
+    __slots__ = ("_closed", "_columns", "_numbers", "_texts", "every")
 
     def __init__(self, rules: Sequence[Sequence[Condition]]) -> None:
         self.every = (1 << len(rules)) - 1  # all rules, as a set
@@ -336,12 +349,23 @@ class RuleIndex:
         for number, conditions in enumerate(rules):
             for condition in conditions:
                 asked.setdefault((condition.field, condition.negated), []).append((number, condition))
-        self._columns: list[tuple[Getter, Callable[[Value | None], int]]] = []
-        self._fields = [field for field, _ in asked]
+        self._columns: list[tuple[str, _TextColumn | _NumberColumn]] = []
         for (field, negated), these in asked.items():
-            kind = _NumberColumn if field in NUMBER_FIELDS else _TextColumn
-            column = kind(FIELDS[field], self.every, these, negated=negated)
-            self._columns.append((column.get, column.rules))
+            column = _NumberColumn if field in NUMBER_FIELDS else _TextColumn
+            self._columns.append((field, column(self.every, these, negated=negated)))
+        # The same columns for `matching`, which every request goes through: it calls no method of theirs, and
+        # finds the kind of work and the flags, which have few values, in one table.
+        self._closed = _closed_table(self._columns, self.every)
+        self._texts = [
+            (FIELDS[field], column.masks.get, column.other)
+            for field, column in self._columns
+            if isinstance(column, _TextColumn) and field not in _CLOSED_FIELDS
+        ]
+        self._numbers = [
+            (FIELDS[field], column.bounds, column.masks, column.unknown)
+            for field, column in self._columns
+            if isinstance(column, _NumberColumn)
+        ]
 
     def matching(
         self, facts: RequestFacts, seen: Classification, left: float | None, now: float, among: int
@@ -352,17 +376,27 @@ class RuleIndex:
         seconds.
         """
         matching = among
-        for get, rules in self._columns:
-            if not matching:
-                return 0
-            matching &= rules(get(facts, seen, left, now))
+        if self._closed:
+            matching &= self._closed[
+                seen.task_kind, facts.stream, facts.json_output, facts.has_tools, facts.has_images
+            ]
+        for get, rules_at, other in self._texts:
+            matching &= rules_at(get(facts, seen, left, now), other)
+        if not matching:
+            return 0
+        for get, bounds, masks, unknown in self._numbers:
+            value = get(facts, seen, left, now)
+            if value is None:
+                matching &= unknown
+            else:
+                matching &= masks[bisect_left(bounds, value) + bisect_right(bounds, value)]
         return matching
 
     def matching_values(self, values: Mapping[str, Value]) -> int:
         """The rules that match where these fields have these values and all others are unknown."""
         matching = self.every
-        for field, (_, rules) in zip(self._fields, self._columns, strict=True):
-            matching &= rules(values.get(field))
+        for field, column in self._columns:
+            matching &= column.rules(values.get(field))
         return matching
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from routers.conditions import first_of, why_not
 from routers.facts import Classification, RequestFacts
-from routers.policy import AUTO, Deployment, Fate, Policy, TierSpec, shared_order
+from routers.policy import AUTO, Deployment, Fate, Policy, Room, TierSpec, order_for_session
 
 ASKED_BY_NAME = "asked for by name"
 DEFAULT = "default"
@@ -34,6 +34,10 @@ RefusalCode = Literal[
 
 class Standing(Protocol):
     """What is known of the deployments' health."""
+
+    def all_in_use(self, deployments: frozenset[str]) -> bool:
+        """True if none of them rests or waits to be tried again: then `is_open` is false for each."""
+        ...
 
     def is_open(self, deployment: str, now: float) -> bool:
         """True if it should not be called now."""
@@ -148,7 +152,7 @@ def _by_rules(
     may_use = _both(limits.tiers, allowed_tiers)
     index = policy.index
     among = index.every
-    if may_use is not None:
+    if may_use is not None and not may_use >= policy.tiers_with_rules:
         among = 0
         for tier in may_use:
             among |= policy.rules_to.get(tier, 0)
@@ -158,11 +162,12 @@ def _by_rules(
     rules = index.matching(facts, seen, left, now, among)
     while rules:
         number = first_of(rules)
-        tier = policy.rules[number].tier
+        rule = policy.rules[number]
+        tier = rule.tier
         plan = _plan(policy.tiers[tier], policy, facts, limits, health, at)
         because = (*because, policy.rule_texts[number])
         if plan.deployments:
-            return plan.decision(policy.rules[number].name, because, passed_over)
+            return plan.decision(rule.name, because, passed_over)
         passed_over += plan.passed_over
         because = (*because, f'no deployment of tier "{tier}" can take this request')
         tried.add(tier)
@@ -237,8 +242,7 @@ def _pinned(
     )
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(msgspec.Struct, frozen=True, gc=False):
     tier: str
     deployments: tuple[str, ...]
     all_rest: bool
@@ -261,6 +265,11 @@ class _Plan:
 def _plan(
     tier: TierSpec, policy: Policy, facts: RequestFacts, limits: CallerLimits, health: Standing, at: float
 ) -> _Plan:
+    room = policy.rooms.get(tier.name)
+    if room is not None and _all_can(room, tier, facts, limits) and health.all_in_use(room.names):
+        if room.in_order:
+            return _Plan(tier.name, room.in_order, False, (), ())
+        return _shared_plan(room, tier, facts.session)
     ready: list[str] = []
     resting: list[str] = []
     passed_over: list[PassedOver] = []
@@ -269,7 +278,9 @@ def _plan(
     needs = _needs(facts)
     for choice in tier.choices:
         shared = len(choice) > 1
-        names = shared_order(tier.name, choice, facts.session) if shared else [name for name, _ in choice]
+        names = (
+            order_for_session(tier.name, choice, facts.session) if shared else [name for name, _ in choice]
+        )
         for name in names:
             passed = _cannot(deployments[name], facts, needs, regions, cap)
             if passed is not None:
@@ -284,6 +295,37 @@ def _plan(
         resting.sort(key=lambda name: health.rests_for(name, at))
         because = (*because, f"resting after failures, so last: {_listed(resting)}")
     return _Plan(tier.name, (*ready, *resting), not ready, tuple(passed_over), because)
+
+
+def _all_can(room: Room, tier: TierSpec, facts: RequestFacts, limits: CallerLimits) -> bool:
+    """True if `_cannot` has nothing to say of any deployment of the tier; most requests need no more."""
+    if limits.regions is not None and not room.regions <= limits.regions:
+        return False
+    if room.refused and not room.refused.isdisjoint(_needs(facts)):
+        return False
+    asked, cap = facts.max_output_tokens, tier.max_output_tokens
+    if cap is not None and (asked is None or asked > cap):
+        asked = cap
+    if asked is None:
+        asked = 0
+    elif asked > room.max_output_tokens and facts.max_output_tokens is not None:
+        return False
+    return facts.input_tokens + asked <= room.context_tokens or facts.has_images or facts.has_audio
+
+
+def _shared_plan(room: Room, tier: TierSpec, session: str) -> _Plan:
+    """The plan where all can take the request, none rests and some share by weight."""
+    names: list[str] = []
+    because: tuple[str, ...] = ()
+    for choice in tier.choices:
+        if len(choice) == 1:
+            names.append(choice[0][0])
+            continue
+        order = order_for_session(tier.name, choice, session)
+        if not names:
+            because = (room.share_texts[order[0]],)
+        names += order
+    return _Plan(tier.name, (*names,), False, (), because)
 
 
 def _needs(facts: RequestFacts) -> tuple[str, ...]:

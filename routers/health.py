@@ -82,6 +82,11 @@ class Health:
 
     def __init__(self) -> None:
         self._circuits: dict[str, _Circuit] = {}
+        self._resting: set[str] = set()  # those whose circuit is resting or probing
+
+    def all_in_use(self, deployments: frozenset[str]) -> bool:
+        """True if none of them rests or waits for its probe. What is true of most requests, in one step."""
+        return self._resting.isdisjoint(deployments)
 
     def is_open(self, deployment: str, now: float) -> bool:
         """True while it rests, or while another request is probing it."""
@@ -124,6 +129,16 @@ class Health:
         circuit = self._circuits.get(deployment)
         if circuit is None:
             circuit = self._circuits[deployment] = _Circuit(now)
+        if outcome == "ok" and not circuit.resting:
+            circuit.ok[circuit.slot(now)] += 1
+            return
+        self._move(circuit, outcome, now, rest_seconds)
+        if circuit.resting:
+            self._resting.add(deployment)
+        else:
+            self._resting.discard(deployment)
+
+    def _move(self, circuit: _Circuit, outcome: Outcome, now: float, rest_seconds: float | None) -> None:
         asked = None
         if rest_seconds is not None:
             asked = (
@@ -142,8 +157,6 @@ class Health:
                 circuit.probe_since = None
         elif circuit.resting:
             self._probed(circuit, outcome, now, asked)
-        elif outcome == "ok":
-            circuit.ok[circuit.slot(now)] += 1
         else:
             self._failed(circuit, now, asked)
 
@@ -173,3 +186,4 @@ class Health:
         """Forget deployments that are no longer in the file."""
         for name in [name for name in self._circuits if name not in deployments]:
             del self._circuits[name]
+        self._resting &= deployments

@@ -6,6 +6,7 @@ A policy is made whole from one version of the file and never changes. What can 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from math import inf, log
 from typing import Literal
@@ -73,6 +74,19 @@ class Fate:
     because: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What every deployment of one tier can take: a request within it need not be held against each."""
+
+    names: frozenset[str]  # of the deployments; none of them is off
+    in_order: tuple[str, ...]  # the order of the file; empty: some share by weight
+    share_texts: Mapping[str, str]  # deployment that shares -> why a session got it
+    regions: frozenset[str | None]
+    refused: frozenset[str]  # of ACCEPTS: what some deployment does not take
+    context_tokens: float  # the smallest; infinite: no limit is known
+    max_output_tokens: float  # likewise
+
+
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """Everything `decide` needs to know that does not change from request to request."""
@@ -91,6 +105,8 @@ class Policy:
     tiers_of: Mapping[str, frozenset[str]] = field(
         init=False, compare=False
     )  # deployment -> tiers that hold it
+    tiers_with_rules: frozenset[str] = field(init=False, compare=False, repr=False)
+    rooms: Mapping[str, Room] = field(init=False, compare=False, repr=False)  # tier -> what all of it takes
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -101,11 +117,33 @@ class Policy:
         for number, rule in enumerate(self.rules):
             rules_to[rule.tier] = rules_to.get(rule.tier, 0) | (1 << number)
         put(self, "rules_to", rules_to)
+        put(self, "tiers_with_rules", frozenset(rules_to))
         tiers_of: dict[str, set[str]] = {name: set() for name in self.deployments}
         for tier in self.tiers.values():
             for name in tier.deployments:
                 tiers_of[name].add(tier.name)
         put(self, "tiers_of", {name: frozenset(tiers) for name, tiers in tiers_of.items()})
+        rooms = {name: _room_of(self, tier) for name, tier in self.tiers.items()}
+        put(self, "rooms", {name: room for name, room in rooms.items() if room is not None})
+
+
+def _room_of(policy: Policy, tier: TierSpec) -> Room | None:
+    these = [policy.deployments[name] for name in tier.deployments]
+    if not these or any(one.off_because is not None for one in these):
+        return None
+    taken = [one.accepts for one in these if one.accepts is not None]
+    shares = [name for choice in tier.choices if len(choice) > 1 for name, _ in choice]
+    return Room(
+        names=frozenset(tier.deployments),
+        in_order=() if shares else tuple(name for choice in tier.choices for name, _ in choice),
+        share_texts={name: f'this session\'s share of tier "{tier.name}" is "{name}"' for name in shares},
+        regions=frozenset(one.region for one in these),
+        refused=frozenset(need for need in ACCEPTS for takes in taken if need not in takes),
+        context_tokens=min(inf if one.context_tokens is None else one.context_tokens for one in these),
+        max_output_tokens=min(
+            inf if one.max_output_tokens is None else one.max_output_tokens for one in these
+        ),
+    )
 
 
 def _rule_text(rule: Rule) -> str:
@@ -145,6 +183,9 @@ def _mapped(policy: Policy, name: str) -> Fate:
     return Fate(kind=kind, target=target, because=f'[names] turns "{name}" into {kind} "{target}"')
 
 
+_NOTHING_DRAWN = blake2b(digest_size=7)  # copied, since a copy is made in half the time
+
+
 def shared_order(tier: str, choice: Choice, session: str) -> list[str]:
     """The order in which one session tries the deployments of a weighted choice.
 
@@ -155,7 +196,8 @@ def shared_order(tier: str, choice: Choice, session: str) -> list[str]:
     if len(choice) == 1:
         return [choice[0][0]]
     lots: list[tuple[float, str]] = []
-    seed = blake2b(f"{tier}\0{session}\0".encode("utf-8", "surrogatepass"), digest_size=7)
+    seed = _NOTHING_DRAWN.copy()
+    seed.update(f"{tier}\0{session}\0".encode("utf-8", "surrogatepass"))
     for name, weight in choice:
         drawn = seed.copy()
         drawn.update(name.encode())
@@ -163,3 +205,9 @@ def shared_order(tier: str, choice: Choice, session: str) -> list[str]:
         lots.append((-log((draw + 0.5) / 2**56) / weight if weight else inf, name))
     lots.sort()
     return [name for _, name in lots]
+
+
+@lru_cache(maxsize=4096)
+def order_for_session(tier: str, choice: Choice, session: str) -> tuple[str, ...]:
+    """As `shared_order`, kept for the sessions seen last: a session's requests come one after another."""
+    return tuple(shared_order(tier, choice, session))
