@@ -45,7 +45,8 @@ DECIDED = frozenset(
 )
 """The members at the top that decisions look into."""
 
-_WINDOW = 65_536
+_WINDOW = 16_384
+_LONG_BODY = 65_536  # a longer one is always cut in windows
 _SHAPES_KEPT = 4_096
 _SHAPE_LENGTH = 48  # a longer one is not remembered
 _DIGITS_KEPT = 3  # nor one with more digits
@@ -152,14 +153,14 @@ def check_text(body: bytes) -> None:
             _decode_all(body)
         except UnicodeDecodeError as error:
             raise invalid_utf8(f"the body is not UTF-8: byte {error.start} cannot be decoded") from None
-    at = body.find(b"\\u0000")
+    at = body.find(b"u0000")
     while at >= 0:
         before = at
         while before and body[before - 1] == _BACKSLASH:
             before -= 1
-        if (at - before) % 2 == 0:
-            raise invalid_utf8(f"a text in the body has a NUL (\\u0000) at byte {at}")
-        at = body.find(b"\\u0000", at + 6)
+        if (at - before) % 2:
+            raise invalid_utf8(f"a text in the body has a NUL (\\u0000) at byte {at - 1}")
+        at = body.find(b"u0000", at + 5)
 
 
 def _decode_all(body: bytes) -> None:
@@ -257,7 +258,7 @@ _last = itemgetter(-1)
 
 def look(body: bytes) -> Places:
     """As `scan`, and quick where the body has the form of an earlier one."""
-    if len(body) > _WINDOW:
+    if len(body) > _LONG_BODY:
         return Places(body, scan(body))
     pieces = body.split(b'"')
     if _BACKSLASH in map(
@@ -270,7 +271,7 @@ def look(body: bytes) -> Places:
         return Places(body, form)
     read: list[int] = []
     top: list[int] = []
-    seen = _scan(body, _WINDOW, read, top)
+    seen = _scan(body, _LONG_BODY, read, top)
     # Whether a number with an exponent is too large is for its digits to say.
     if b"0e" not in structure and read:
         names_in = itemgetter(*read)
