@@ -205,6 +205,15 @@ class Sources:
 # ── sums ──
 
 
+class _Sum:
+    """A counter's amount."""
+
+    __slots__ = ("amount",)
+
+    def __init__(self) -> None:
+        self.amount = 0
+
+
 class _Spread:
     """A histogram's counts."""
 
@@ -241,6 +250,55 @@ class _Calls:
 _Labels = tuple[str, ...]
 
 
+class _Ends:
+    """Where the times of requests are counted that are alike and had the same last call.
+
+    None: there was nothing to count so far, so there is no series yet.
+    """
+
+    __slots__ = ("first_token", "labels", "per_token", "request")
+
+    def __init__(self, labels: _Labels) -> None:
+        self.labels = labels
+        self.request: _Spread | None = None
+        self.first_token: _Spread | None = None
+        self.per_token: _Spread | None = None
+
+
+class _Call:
+    """Where upstream calls are counted that are alike, in requests that are alike."""
+
+    __slots__ = ("ends", "first_chunk", "labels", "seconds", "source", "sums")
+
+    def __init__(self, sums: _Calls, seconds: _Spread, ends: _Ends, *, source: str, labels: _Labels) -> None:
+        self.sums = sums
+        self.seconds = seconds
+        self.ends = ends
+        self.source = source
+        self.labels = labels  # of its times
+        self.first_chunk: _Spread | None = None  # None: there was none so far
+
+
+class _Kind:
+    """Where requests are counted that are alike, so that their labels are worked out once."""
+
+    __slots__ = ("asked", "baselines", "calls", "error", "requests", "route", "team", "tier", "without_call")
+
+    def __init__(self, requests: _Sum, *, route: str, tier: str, team: str, asked: str, error: str) -> None:
+        self.requests = requests
+        self.route = route
+        self.tier = tier
+        self.team = team
+        self.asked = asked
+        self.error = error
+        self.calls: dict[tuple[str | int | None, ...], _Call] = {}
+        self.without_call = self.ends(OTHER, OTHER)
+        self.baselines: dict[str, _Sum] = {}
+
+    def ends(self, provider: str, response_model: str) -> _Ends:
+        return _Ends(("chat", provider, self.asked, response_model, self.error))
+
+
 class Metrics:
     """The gateway's metrics. `observe` is on the way of every request, `render` is for a scraper."""
 
@@ -248,68 +306,78 @@ class Metrics:
         self._names = names
         self._sources = sources or Sources()
         self._calls: dict[_Labels, _Calls] = {}
-        self._sums: dict[str, dict[_Labels, int]] = {name: {} for name in COUNTERS}
+        self._sums: dict[str, dict[_Labels, _Sum]] = {name: {} for name in COUNTERS}
         self._spreads: dict[str, dict[_Labels, _Spread]] = {name: {} for name in HISTOGRAMS}
+        # Only shortcuts to the sums above, by what requests say and not by labels: forgotten when they get too many.
+        self._kinds: dict[tuple[str | int | None, ...], _Kind] = {}
+        self._decisions: dict[tuple[str, str], _Sum] = {}
+        self._remembered = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collected(self._families))
 
     def configure(self, names: Names) -> None:
         """Another configuration is in force. What was counted stays."""
         self._names = names
+        self._forget()
 
     def observe(self, admitted: Admitted, closed: Closed, *, overhead_seconds: float | None = None) -> None:
         """The books of a request have closed."""
-        names = self._names
-        route = admitted.rule if admitted.rule in names.rules else _reason(admitted.rule)
-        tier = _of(admitted.tier, names.tiers) if admitted.tier else "pinned"
-        kind = admitted.task_kind if admitted.task_kind in _TASK_KINDS else OTHER
-        team = _of(admitted.team, names.teams)
-        status = closed.status
-        status_class = f"{status // 100}xx" if 100 <= status < 600 else OTHER
-        outcome = closed.state if closed.state in _OUTCOMES else OTHER
-        self._count("faregate_requests_total", (route, tier, kind, status_class, outcome))
+        said = (
+            admitted.rule,
+            admitted.tier,
+            admitted.task_kind,
+            admitted.team,
+            admitted.model_asked,
+            closed.status,
+            closed.state,
+            closed.error,
+        )
+        kind = self._kinds.get(said)
+        if kind is None:
+            self._make_room()
+            kind = self._kinds[said] = self._new_kind(admitted, closed)
+        kind.requests.amount += 1
 
-        provider = response_model = OTHER
+        ends = kind.without_call
         previous: Attempt | None = None
-        output = 0
         for attempt in closed.attempts:
-            provider, response_model = self._call(attempt, route, tier, team)
+            ends = self._call(kind, attempt)
             if previous is not None:
                 self._moved(previous, attempt)
             previous = attempt
-            output = attempt.output_text + attempt.output_reasoning
 
-        error = "" if closed.error is None else closed.error if closed.error in _ERRORS else OTHER
-        labels = (
-            "chat",
-            provider,
-            _of(admitted.model_asked, names.models, names.tiers),
-            response_model,
-            error,
-        )
         seconds = closed.duration_ms / 1000
-        self._spread("gen_ai_server_request_duration_seconds", labels, seconds)
-        first = closed.first_byte_ms
-        if first is not None:
-            self._spread("gen_ai_server_time_to_first_token_seconds", labels, first / 1000)
+        if ends.request is None:
+            ends.request = self._spread("gen_ai_server_request_duration_seconds", ends.labels)
+        ends.request.add(seconds)
+        if closed.first_byte_ms is not None:
+            first = closed.first_byte_ms / 1000
+            if ends.first_token is None:
+                ends.first_token = self._spread("gen_ai_server_time_to_first_token_seconds", ends.labels)
+            ends.first_token.add(first)
+            output = previous.output_text + previous.output_reasoning if previous is not None else 0
             if admitted.stream and output > 1:
-                after = max(0.0, seconds - first / 1000)
-                self._spread("gen_ai_server_time_per_output_token_seconds", labels, after / (output - 1))
+                if ends.per_token is None:
+                    ends.per_token = self._spread("gen_ai_server_time_per_output_token_seconds", ends.labels)
+                ends.per_token.add(max(0.0, seconds - first) / (output - 1))
         if closed.baseline_deployment is not None and closed.baseline_pico_usd is not None:
-            baseline = _of(closed.baseline_deployment, names.deployments)
-            self._count(
-                "faregate_counterfactual_cost_usd_total", (baseline, "same_tokens"), closed.baseline_pico_usd
-            )
+            baseline = kind.baselines.get(closed.baseline_deployment)
+            if baseline is None:
+                name = _of(closed.baseline_deployment, self._names.deployments)
+                baseline = self._sum("faregate_counterfactual_cost_usd_total", (name, "same_tokens"))
+                kind.baselines[closed.baseline_deployment] = baseline
+            baseline.amount += closed.baseline_pico_usd
         if overhead_seconds is not None:
-            self._spread("faregate_gateway_overhead_seconds", (), overhead_seconds)
+            self._spread("faregate_gateway_overhead_seconds", ()).add(overhead_seconds)
 
     def decided(self, *, task_kind: str, rule: str, seconds: float) -> None:
         """A decision was made: `rule` is a rule's name, or how else the choice was made."""
-        kind = task_kind if task_kind in _TASK_KINDS else OTHER
-        reason = "rule" if rule in self._names.rules else _reason(rule)
-        route = rule if reason == "rule" else reason
-        self._count("faregate_route_decisions_total", (kind, route, reason))
-        self._spread("faregate_route_decision_duration_seconds", (), seconds)
+        decisions = self._decisions.get((task_kind, rule))
+        if decisions is None:
+            self._make_room()
+            decisions = self._decisions[task_kind, rule] = self._decisions_of(task_kind, rule)
+        decisions.amount += 1
+        self._spread("faregate_route_decision_duration_seconds", ()).add(seconds)
 
     def refused(self, code: str, budget: str | None = None) -> None:
         """A request was answered with this error before it was let in; `budget` refused it, if one did."""
@@ -335,46 +403,88 @@ class Metrics:
         """Something about a request's books went wrong, and its answer went out all the same."""
         self._count("faregate_accounting_failures_total", (cause if cause in _ACCOUNTING else OTHER,))
 
+    @property
+    def remembered(self) -> int:
+        """Kinds of requests, calls and decisions whose labels it need not work out again: a bounded number."""
+        return self._remembered
+
     def render(self) -> bytes:
         """All metrics in Prometheus' text form, of `CONTENT_TYPE`."""
         return generate_latest(self._registry)
 
     # ── behind them ──
 
-    def _count(self, name: str, labels: _Labels, by: int = 1) -> None:
-        sums = self._sums[name]
-        if labels in sums:
-            sums[labels] += by
-        elif len(sums) < _MOST_SERIES:
-            sums[labels] = by
-        else:
-            labels = (OTHER,) * len(labels)
-            sums[labels] = sums.get(labels, 0) + by
+    def _count(self, name: str, labels: _Labels) -> None:
+        self._sum(name, labels).amount += 1
 
-    def _spread(self, name: str, labels: _Labels, seconds: float) -> None:
+    def _sum(self, name: str, labels: _Labels) -> _Sum:
+        sums = self._sums[name]
+        found = sums.get(labels)
+        if found is None:
+            if len(sums) >= _MOST_SERIES:
+                labels = (OTHER,) * len(labels)
+            found = sums.setdefault(labels, _Sum())
+        return found
+
+    def _spread(self, name: str, labels: _Labels) -> _Spread:
         spreads = self._spreads[name]
         found = spreads.get(labels)
         if found is None:
             if len(spreads) >= _MOST_SERIES:
                 labels = (OTHER,) * len(labels)
             found = spreads.setdefault(labels, _Spread(_BOUNDS.get(name, SECONDS)))
-        found.add(seconds)
+        return found
 
-    def _call(self, attempt: Attempt, route: str, tier: str, team: str) -> tuple[str, str]:
+    def _make_room(self) -> None:
+        """For one more shortcut."""
+        if self._remembered >= _MOST_SERIES:
+            self._forget()
+        self._remembered += 1
+
+    def _forget(self) -> None:
+        self._kinds.clear()
+        self._decisions.clear()
+        self._remembered = 0
+
+    def _new_kind(self, admitted: Admitted, closed: Closed) -> _Kind:
         names = self._names
-        provider = _of(attempt.provider, names.providers)
-        model = _of(attempt.model_called, names.models)
-        answered = attempt.model_answered
-        response_model = (
-            model if answered is None or answered == attempt.model_called else _of(answered, names.models)
+        route = admitted.rule if admitted.rule in names.rules else _reason(admitted.rule)
+        tier = _of(admitted.tier, names.tiers) if admitted.tier else "pinned"
+        task_kind = admitted.task_kind if admitted.task_kind in _TASK_KINDS else OTHER
+        status = closed.status
+        status_class = f"{status // 100}xx" if 100 <= status < 600 else OTHER
+        outcome = closed.state if closed.state in _OUTCOMES else OTHER
+        return _Kind(
+            self._sum("faregate_requests_total", (route, tier, task_kind, status_class, outcome)),
+            route=route,
+            tier=tier,
+            team=_of(admitted.team, names.teams),
+            asked=_of(admitted.model_asked, names.models, names.tiers),
+            error="" if closed.error is None else closed.error if closed.error in _ERRORS else OTHER,
         )
-        labels = (route, tier, provider, model, response_model, team)
-        calls = self._calls.get(labels)
-        if calls is None:
-            if len(self._calls) >= _MOST_SERIES:
-                labels = (OTHER,) * len(labels)
-            calls = self._calls.setdefault(labels, _Calls())
-        tokens, cost = calls.tokens, calls.cost
+
+    def _decisions_of(self, task_kind: str, rule: str) -> _Sum:
+        kind = task_kind if task_kind in _TASK_KINDS else OTHER
+        reason = "rule" if rule in self._names.rules else _reason(rule)
+        route = rule if reason == "rule" else reason
+        return self._sum("faregate_route_decisions_total", (kind, route, reason))
+
+    def _call(self, kind: _Kind, attempt: Attempt) -> _Ends:
+        """Count one upstream call. Where the request's times are counted if it was the last one."""
+        said = (
+            attempt.provider,
+            attempt.model_called,
+            attempt.model_answered,
+            attempt.status,
+            attempt.failure,
+            attempt.usage_source,
+        )
+        call = kind.calls.get(said)
+        if call is None:
+            self._make_room()
+            call = kind.calls[said] = self._new_call(kind, attempt)
+        sums = call.sums
+        tokens, cost = sums.tokens, sums.cost
         tokens[0] += attempt.input_uncached
         tokens[1] += attempt.input_cached
         tokens[2] += attempt.cache_write_5m
@@ -387,23 +497,46 @@ class Metrics:
         tokens[9] += attempt.output_audio
         tokens[10] += attempt.output_image
         if attempt.cost_pico_usd is None:
-            calls.unpriced += 1
+            sums.unpriced += 1
         else:
             cost[0] += attempt.cost_input_uncached_pico_usd
             cost[1] += attempt.cost_input_cached_pico_usd
             cost[2] += attempt.cost_cache_write_pico_usd
             cost[3] += attempt.cost_output_pico_usd
             cost[4] += attempt.cost_fees_pico_usd
-        source = attempt.usage_source if attempt.usage_source in _SOURCES else OTHER
-        calls.sources[source] = calls.sources.get(source, 0) + 1
+        sums.sources[call.source] = sums.sources.get(call.source, 0) + 1
+        call.seconds.add(attempt.duration_ms / 1000)
+        if attempt.first_byte_ms is not None:
+            if call.first_chunk is None:
+                call.first_chunk = self._spread(
+                    "gen_ai_client_operation_time_to_first_chunk_seconds", call.labels
+                )
+            call.first_chunk.add(attempt.first_byte_ms / 1000)
+        return call.ends
+
+    def _new_call(self, kind: _Kind, attempt: Attempt) -> _Call:
+        names = self._names
+        provider = _of(attempt.provider, names.providers)
+        model = _of(attempt.model_called, names.models)
+        answered = attempt.model_answered
+        response_model = (
+            model if answered is None or answered == attempt.model_called else _of(answered, names.models)
+        )
+        labels = (kind.route, kind.tier, provider, model, response_model, kind.team)
+        sums = self._calls.get(labels)
+        if sums is None:
+            if len(self._calls) >= _MOST_SERIES:
+                labels = (OTHER,) * len(labels)
+            sums = self._calls.setdefault(labels, _Calls())
         error = _cause(attempt) if attempt.failure is not None or (attempt.status or 200) >= 400 else ""
         times = ("chat", provider, model, response_model, error)
-        self._spread("gen_ai_client_operation_duration_seconds", times, attempt.duration_ms / 1000)
-        if attempt.first_byte_ms is not None:
-            self._spread(
-                "gen_ai_client_operation_time_to_first_chunk_seconds", times, attempt.first_byte_ms / 1000
-            )
-        return provider, response_model
+        return _Call(
+            sums,
+            self._spread("gen_ai_client_operation_duration_seconds", times),
+            kind.ends(provider, response_model),
+            source=attempt.usage_source if attempt.usage_source in _SOURCES else OTHER,
+            labels=times,
+        )
 
     def _moved(self, before: Attempt, after: Attempt) -> None:
         known = self._names.deployments
@@ -417,7 +550,11 @@ class Metrics:
             )
 
     def _families(self) -> Iterator[Metric]:
-        sums = {**self._sums, **self._from_calls()}
+        sums = {
+            name: {labels: found.amount for labels, found in series.items()}
+            for name, series in self._sums.items()
+        }
+        sums |= self._from_calls()
         sums["faregate_ledger_write_failures_total"] = {(): self._sources.ledger_write_failures()}
         for name, (text, labels) in COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=labels)

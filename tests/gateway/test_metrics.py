@@ -344,3 +344,43 @@ def test_every_name_ends_in_its_unit_and_is_in_one_list() -> None:
         assert name.endswith("_seconds")
     shown = {family.name for family in text_string_to_metric_families(Metrics(NAMES).render().decode())}
     assert shown == {name.removesuffix("_total") for name in COUNTERS} | {*HISTOGRAMS, *GAUGES}
+
+
+def test_requests_that_are_alike_are_counted_by_the_names_in_force() -> None:
+    # given
+    metrics = Metrics(NAMES)
+    one = (admitted(rule="new rule"), closed(attempt(model_called="new model")))
+    metrics.observe(*one)
+    metrics.decided(task_kind="chat", rule="new rule", seconds=0.001)
+    # when
+    metrics.configure(
+        Names(
+            rules=frozenset({"new rule"}),
+            tiers=NAMES.tiers,
+            teams=NAMES.teams,
+            providers=NAMES.providers,
+            models=frozenset({"new model"}),
+        )
+    )
+    metrics.observe(*one)
+    metrics.decided(task_kind="chat", rule="new rule", seconds=0.001)
+    # then
+    found = samples(metrics)
+    for rule in ("other", "new rule"):
+        assert found["faregate_requests_total", labels(rule, "fast", "chat", "2xx", "answered")] == 1
+    assert found["faregate_route_decisions_total", labels("chat", "other", "other")] == 1
+    assert found["faregate_route_decisions_total", labels("chat", "new rule", "rule")] == 1
+    assert found["faregate_usage_source_total", labels("other", "provider")] == 1
+    assert found["faregate_usage_source_total", labels("new model", "provider")] == 1
+
+
+def test_names_that_others_make_up_do_not_fill_the_memory() -> None:
+    metrics = Metrics(NAMES)
+    for number in range(11_000):
+        metrics.observe(admitted(model=f"m{number}"), closed(attempt(model_answered=f"a{number}")))
+    assert metrics.remembered <= 5000
+    found = samples(metrics)
+    assert (
+        found["faregate_requests_total", labels("interactive chat", "fast", "chat", "2xx", "answered")]
+        == 11_000
+    )
