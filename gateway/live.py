@@ -55,16 +55,12 @@ class Target:
 
     def most_output(self, facts: RequestFacts, tier: TierSpec | None) -> int:
         """The most output tokens one choice of this request may have here."""
-        caps = [
-            cap
-            for cap in (
-                facts.max_output_tokens,
-                tier.max_output_tokens if tier else None,
-                self.max_output_tokens,
-            )
-            if cap is not None
-        ]
-        return min(caps) if caps else ASSUMED_OUTPUT_TOKENS
+        most = facts.max_output_tokens
+        if tier is not None and tier.max_output_tokens is not None:
+            most = tier.max_output_tokens if most is None else min(most, tier.max_output_tokens)
+        if self.max_output_tokens is not None:
+            most = self.max_output_tokens if most is None else min(most, self.max_output_tokens)
+        return ASSUMED_OUTPUT_TOKENS if most is None else most
 
     def worst_case(self, facts: RequestFacts, most_output: int, at: datetime) -> PicoUsd | None:
         """The most this request may cost here; None: neither a price nor a ceiling is known.

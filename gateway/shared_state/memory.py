@@ -16,6 +16,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from gateway.shared_state import Admission, Demand, Refusal
 from gateway.shared_state.limits import (
     MINUTE_SECONDS,
@@ -123,19 +125,25 @@ class _Caller:
         self.tokens = Minute()
 
 
-class _Hold:
+class _Touched:
+    """The budgets that one kind of caller touches."""
+
+    __slots__ = ("budgets", "names")
+
+    def __init__(self, budgets: tuple[_Budget, ...]) -> None:
+        self.budgets = budgets
+        self.names = tuple(budget.spec.name for budget in budgets)
+
+
+class _Hold(msgspec.Struct, eq=False):
     """What one admission holds, and where."""
 
-    __slots__ = ("admission", "budgets", "key_tokens", "starts", "team_tokens", "tokens", "worst_case")
-
-    def __init__(self, admission: Admission, worst_case: int, tokens: int) -> None:
-        self.admission = admission
-        self.worst_case = worst_case
-        self.tokens = tokens
-        self.budgets: tuple[_Budget, ...] = ()
-        self.starts: tuple[float, ...] = ()
-        self.key_tokens: tuple[Minute, list[int]] | None = None
-        self.team_tokens: tuple[Minute, list[int]] | None = None
+    admission: Admission
+    worst_case: int
+    tokens: int
+    budgets: list[tuple[_Budget, float]]  # with the start of the window that it is held in
+    key_tokens: tuple[Minute, list[int]] | None = None
+    team_tokens: tuple[Minute, list[int]] | None = None
 
 
 def _no_warning(budget: str, share: float) -> None:
@@ -158,7 +166,7 @@ class MemoryState:
         self._monotonic = monotonic
         self._budgets: dict[str, _Budget] = {}
         self._teams: dict[str, TeamLimits] = {}
-        self._touching: dict[tuple[str | None, str | None, str | None], tuple[_Budget, ...]] = {}
+        self._touching: dict[tuple[str | None, str | None, str | None], _Touched] = {}
         self._known: tuple[frozenset[str | None], ...] = ()
         self._callers: dict[tuple[str, str], _Caller] = {}
         self._swept_at = 0.0
@@ -202,7 +210,8 @@ class MemoryState:
         """See SharedState."""
         self._now = now
         team, worst_case = demand.team, demand.worst_case
-        budgets = self._budgets_of(team, demand.application, demand.key_id)
+        touched = self._touched_by(team, demand.application, demand.key_id)
+        budgets = touched.budgets
         over: list[_Budget] | None = None
         if budgets:
             if worst_case is None:
@@ -236,16 +245,14 @@ class MemoryState:
         # Nothing refuses any more: from here on every step succeeds.
         admission = Admission(
             demand=demand,
-            budgets=tuple([budget.spec.name for budget in budgets]),
+            budgets=touched.names,
             over=over_names,
             allowed_tiers=allowed,
         )
-        hold = _Hold(admission, worst_case or 0, demand.tokens)
-        if budgets:
-            hold.budgets = budgets
-            hold.starts = tuple([budget.start for budget in budgets])
-            for budget in budgets:
-                budget.held += hold.worst_case
+        most = worst_case or 0
+        hold = _Hold(admission, most, demand.tokens, [(budget, budget.start) for budget in budgets])
+        for budget in budgets:
+            budget.held += most
         if limited:
             self._count(demand, team_limits, hold, int(moment * _SLICES))
         self._holds[id(admission)] = hold
@@ -256,7 +263,7 @@ class MemoryState:
         hold = self._holds.pop(id(admission), None)
         if hold is None:
             return
-        for budget, start in zip(hold.budgets, hold.starts, strict=True):
+        for budget, start in hold.budgets:
             if budget.start == start:
                 budget.held -= hold.worst_case
                 budget.spent += cost
@@ -274,11 +281,12 @@ class MemoryState:
 
     def budget_left_share(self, team: str, application: str | None) -> float | None:
         """See SharedState. Budgets of one key are left out."""
-        shares = [
-            left_share(budget.limit, budget.spent, budget.held)
-            for budget in self._budgets_of(team, application, None)
-        ]
-        return min(shares) if shares else None
+        least: float | None = None
+        for budget in self._touched_by(team, application, None).budgets:
+            share = left_share(budget.limit, budget.spent, budget.held)
+            if least is None or share < least:
+                least = share
+        return least
 
     def standings(self, now: float) -> list[Standing]:
         """Every budget in the window that `now` is in."""
@@ -308,7 +316,7 @@ class MemoryState:
 
     # ── behind them ──
 
-    def _budgets_of(self, team: str, application: str | None, key: str | None) -> tuple[_Budget, ...]:
+    def _touched_by(self, team: str, application: str | None, key: str | None) -> _Touched:
         teams, applications, keys = self._known
         # Names that no budget names are one to us, or a client could fill the memory with invented ones.
         who = (
@@ -318,10 +326,12 @@ class MemoryState:
         )
         found = self._touching.get(who)
         if found is None:
-            found = self._touching[who] = tuple(
-                budget
-                for budget in self._budgets.values()
-                if touches(budget.spec, team=team, application=application, key=key)
+            found = self._touching[who] = _Touched(
+                tuple(
+                    budget
+                    for budget in self._budgets.values()
+                    if touches(budget.spec, team=team, application=application, key=key)
+                )
             )
         return found
 
