@@ -21,6 +21,14 @@ examples:
 A key is printed once and kept only as a keyed hash. A running gateway knows a new or revoked key within 2 seconds.
 """
 
+_CREATE_EXAMPLE = """\
+examples:
+  faregate keys create --team search
+  faregate keys create --team search --application receipts --tiers fast small --requests-per-minute 600
+
+The key alone is on standard output, so that it can be piped to where secrets are kept.
+"""
+
 
 def register(subparsers: Any) -> None:
     """Add the command."""
@@ -33,7 +41,13 @@ def register(subparsers: Any) -> None:
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
 
-    create = verbs.add_parser("create", help="print a new key, once", description="Prints a new key, once.")
+    create = verbs.add_parser(
+        "create",
+        help="print a new key, once",
+        description="Prints a new key, once.",
+        epilog=_CREATE_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     create.add_argument("--team", required=True, metavar="NAME", help="who pays")
     create.add_argument(
         "--application", metavar="NAME", help="what it is for; else requests may say so themselves"
@@ -42,15 +56,31 @@ def register(subparsers: Any) -> None:
         "--tiers", nargs="+", metavar="TIER", help="what it may reach; default: what its team may"
     )
     create.add_argument("--regions", nargs="+", metavar="REGION", help="where its requests may be answered")
-    create.add_argument("--requests-per-minute", type=_positive, metavar="N")
-    create.add_argument("--tokens-per-minute", type=_positive, metavar="N")
+    create.add_argument(
+        "--requests-per-minute", type=_positive, metavar="N", help="default: no limit of its own"
+    )
+    create.add_argument(
+        "--tokens-per-minute", type=_positive, metavar="N", help="default: no limit of its own"
+    )
     create.set_defaults(run=run_create)
 
-    listing = verbs.add_parser("list", help="the keys, without their secrets")
+    listing = verbs.add_parser(
+        "list",
+        help="the keys, without their secrets",
+        description="Prints one line a key, oldest first, the revoked too.",
+        epilog="example:\n  faregate keys list --json",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     listing.add_argument("--json", action="store_true", help="one JSON line a key")
     listing.set_defaults(run=run_list)
 
-    revoke = verbs.add_parser("revoke", help="let a key open nothing any more")
+    revoke = verbs.add_parser(
+        "revoke",
+        help="let a key open nothing any more",
+        description="Takes a key back, for good. Running gateways know within 2 seconds.",
+        epilog="example:\n  faregate keys revoke key_1f2e3d4c5b6a",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     revoke.add_argument("key_id", metavar="KEY_ID", help="the public id that `keys list` shows")
     revoke.set_defaults(run=run_revoke)
 
@@ -61,10 +91,9 @@ def register(subparsers: Any) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def run_create(args: argparse.Namespace) -> int:
@@ -146,13 +175,17 @@ def run_revoke(args: argparse.Namespace) -> int:
 
     now_ms = time.time_ns() // 1_000_000
     with _ledgers_of(config) as ledgers:
-        row = _known(ledgers).get(args.key_id)
         done = False
+        rows = (row for ledger in ledgers for row in ledger.list_keys() if row.key_id == args.key_id)
+        row = next(rows, None)
         if row is not None:
             for ledger in ledgers:
-                if all(known.key_id != args.key_id for known in ledger.list_keys()):
+                # The machine's own key has an id in each ledger, and is one key all the same.
+                ids = [known.key_id for known in ledger.list_keys() if known.key_hash == row.key_hash]
+                if not ids:
                     ledger.add_key(row)  # else a later start would let the same key in again
-                done = ledger.revoke_key(args.key_id, now_ms) or done
+                for key_id in ids or [row.key_id]:
+                    done = ledger.revoke_key(key_id, now_ms) or done
     if not done:
         print(f"faregate keys: no open key {args.key_id}; `faregate keys list` shows them", file=sys.stderr)
         return 1
@@ -178,8 +211,8 @@ def _ledgers_of(config: "Config") -> "Generator[list[Ledger]]":
 
 
 def _known(ledgers: "list[Ledger]") -> "dict[str, StoredKey]":
-    """Every key once, as the first ledger that knows it has it."""
-    return {row.key_id: row for ledger in reversed(ledgers) for row in ledger.list_keys()}
+    """Every key once, by its hash, as the first ledger that knows it has it."""
+    return {row.key_hash: row for ledger in reversed(ledgers) for row in ledger.list_keys()}
 
 
 def _config(path: str) -> "Config | None":

@@ -165,11 +165,11 @@ def print_receipt(admitted: "Admitted", closed: "Closed") -> None:
 
 
 def ensure_key(ledger: "Ledger", secret: str, path: Path) -> None:
-    """The machine's own key: made once, and known to the ledger in use."""
-    from gateway.keys import create_key, is_known, keep_key
+    """The machine's own key: known to the ledger in use, and made anew when there is none or it was revoked."""
+    from gateway.keys import create_key, is_known, is_revoked, keep_key
 
     key = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-    if not key:
+    if not key or is_revoked(ledger, secret, key):
         secrets_file.write_private(path, create_key(ledger, secret, team=TEAM).key + "\n")
     elif not is_known(ledger, secret, key):
         keep_key(ledger, secret, key, team=TEAM)

@@ -87,6 +87,12 @@ def is_known(ledger: Ledger, secret: str, key: str) -> bool:
     return any(row.key_hash == hashed for row in ledger.list_keys())
 
 
+def is_revoked(ledger: Ledger, secret: str, key: str) -> bool:
+    """True if the ledger has this key and it opens nothing any more."""
+    hashed = key_hash(secret, key)
+    return any(row.key_hash == hashed and row.revoked_at_ms is not None for row in ledger.list_keys())
+
+
 def key_row(row: StoredKey) -> KeyRow:
     """A ledger's row as the key ring takes it."""
     return KeyRow(

@@ -31,11 +31,12 @@ def exit_code(*words: str) -> int:
     return ended.value.code
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_the_help_of_every_command_has_an_example_of_it(
-    command: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("words", commands_of(parser()), ids=" ".join)
+def test_the_help_of_every_command_and_verb_has_an_example_of_it(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(command, "--help") == 0
+    command = " ".join(words)
+    assert exit_code(*words, "--help") == 0
 
     said = capsys.readouterr().out
     assert re.search(r"^examples?:$", said, re.MULTILINE)

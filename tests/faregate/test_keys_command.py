@@ -1,22 +1,26 @@
 """`faregate keys`, as a person runs it on one machine."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from faregate.cli import main
+from faregate.run import ensure_key
 from faregate.secrets_file import SIMULATED_LEDGER
+from gateway.keys import create_key, keep_key
 from ledger.store import Ledger, open_ledger
 
 EXAMPLE = Path(__file__).parents[2] / "faregate.example.toml"
+SECRET = "k" * 32
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("LEDGER_URL", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("FAREGATE_KEY_SECRET", "k" * 32)
+    monkeypatch.setenv("FAREGATE_KEY_SECRET", SECRET)
     monkeypatch.setenv("FAREGATE_ADMIN_SECRET", "a" * 32)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "faregate.toml").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
@@ -119,6 +123,50 @@ def test_a_key_that_one_ledger_knows_is_revoked_in_all(
     main(["keys", "revoke", key_id])
 
     assert [(known, revoked) for known, _, revoked in in_ledger(data / SIMULATED_LEDGER)] == [(key_id, True)]
+
+
+def test_a_key_with_an_id_in_each_ledger_is_one_key_and_is_revoked_in_all(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = folder / ".faregate"
+    data.mkdir(mode=0o700)
+    with (
+        closing(open_ledger(f"sqlite:///{data / 'ledger.db'}")) as own,
+        closing(open_ledger(f"sqlite:///{data / SIMULATED_LEDGER}")) as simulated,
+    ):
+        created = create_key(own, SECRET, team="local")
+        other_id = keep_key(simulated, SECRET, created.key, team="local")
+    assert [row["key_id"] for row in listed(capsys)] == [created.key_id]
+
+    assert main(["keys", "revoke", other_id]) == 0
+
+    assert [revoked for _, _, revoked in in_ledger(data / "ledger.db")] == [True]
+    assert [revoked for _, _, revoked in in_ledger(data / SIMULATED_LEDGER)] == [True]
+    assert main(["keys", "revoke", other_id]) == 1
+
+
+def test_the_machines_own_key_is_made_anew_after_it_was_revoked(folder: Path) -> None:
+    path = folder / "key"
+    with closing(open_ledger(f"sqlite:///{folder / 'ledger.db'}")) as ledger:
+        ensure_key(ledger, SECRET, path)
+        first = path.read_text()
+        ensure_key(ledger, SECRET, path)
+        assert path.read_text() == first
+
+        ledger.revoke_key(ledger.list_keys()[0].key_id, 1)
+        ensure_key(ledger, SECRET, path)
+
+        assert path.read_text() != first
+        assert len(ledger.list_keys()) == 2
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many", "1.5"])
+def test_a_limit_that_is_no_number_is_said_so(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["keys", "create", "--team", "search", f"--requests-per-minute={number}"])
+
+    assert ended.value.code == 2
+    assert f"'{number}' is no whole number of at least 1" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_good_is_a_finding(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
