@@ -269,8 +269,9 @@ class ChatAnswer:
         `input_tokens_estimate` is what our own counter said of the prompt; it is used only where the provider
         told nothing, and counts as 0 if it is None.
         """
-        if end == "complete" and status < 400 and self._merge is not None and not self._failed:
-            plain = self._merge.plainly(self._dialect)
+        merge = self._merge
+        if end == "complete" and status < 400 and merge is not None and not self._failed:
+            plain = merge.plainly(self._dialect)
             if plain is not None:
                 return Reading(
                     usage=plain[0],
@@ -280,10 +281,8 @@ class ChatAnswer:
                     model=self.model,
                     service_tier=self.service_tier,
                     inference_geo=self._inference_geo,
-                    provider_cost_usd=self._merge.provider_cost_usd(self._dialect),
-                    fee_keys=MappingProxyType(dict(self._merge.scalars))
-                    if self._merge.scalars
-                    else _NO_FEE_KEYS,
+                    provider_cost_usd=merge.provider_cost_usd(self._dialect),
+                    fee_keys=MappingProxyType(dict(merge.scalars)) if merge.scalars else _NO_FEE_KEYS,
                     text_bytes=self.text_bytes,
                 )
         return self._careful_reading(status, end, input_tokens_estimate)
