@@ -13,10 +13,11 @@ What a person on call should know:
   over, then streams are told to end, then the process ends with 0. A second signal changes nothing. SIGHUP
   reloads.
 
-For the application a scope carries three hooks beside ASGI's own: it may set `on_left` (called when the
+For the application a scope carries hooks beside ASGI's own: it may set `on_left` (called when the
 client of this request is gone; for one that was gone before, the scope has `left`) and `on_drain` (called when
-the drain time is over), and may call `cut` (ends the answer by closing, with no end mark); an id that it sets
-as `request_id` is the one that a failure is answered with. `receive` gives the whole body at once.
+the drain time is over), and may call `cut` (ends the answer by closing, with no end mark) and `answer` (a whole
+answer in one step instead of two messages); an id that it sets as `request_id` is the one that a failure is
+answered with. `receive` gives the whole body at once.
 """
 
 import asyncio
@@ -229,8 +230,17 @@ class Turn:
             self._piece(message.get("body", b""), last=not message.get("more_body", False))
         elif kind == "http.response.start" and not self.started:
             self._start(message["status"], message.get("headers", ()))
+            wire.loop.call_soon(self.flush)
         else:
             raise RuntimeError(f"{kind} is out of order")
+
+    def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """The whole answer in one step; False: nothing was done, as it would have to wait or nobody is there."""
+        if self.left or self.started or self._wire.flow.write_paused:
+            return False
+        self._start(status, headers)
+        self._piece(body, last=True)
+        return True
 
     def cut(self) -> None:
         """End the answer by closing the connection, with no end mark: nobody may take it for a whole one."""
@@ -283,7 +293,6 @@ class Turn:
             raise RuntimeError("a header of the answer holds a control character")
         self._head = head
         self.started = True
-        wire.loop.call_soon(self.flush)
 
     def _piece(self, body: bytes, *, last: bool) -> None:
         wire = self._wire
@@ -649,6 +658,7 @@ class Wire(HttpToolsProtocol):
             expects=b"expect" in special,
         )
         scope["cut"] = turn.cut
+        scope["answer"] = turn.answer
         self.reading = turn
         self.stage = _BODY
         self._chunked = b"transfer-encoding" in special

@@ -41,7 +41,7 @@ class Sink(Protocol):
 
 
 class AsgiSink:
-    """A sink over an ASGI server whose scope may carry the hooks `on_left`, `left` and `cut` of our own protocol."""
+    """A sink over an ASGI server whose scope may carry the hooks of our own protocol (see `serving`)."""
 
     __slots__ = ("_scope", "_send", "begun")
 
@@ -59,6 +59,9 @@ class AsgiSink:
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """See Sink."""
         self.begun = True
+        answer = self._scope.get("answer")
+        if answer is not None and answer(status, headers, body):
+            return
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
