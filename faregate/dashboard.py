@@ -28,7 +28,12 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", metavar="FILE", default="faregate.toml", help="default: ./faregate.toml")
-    parser.add_argument("--ledger", metavar="URL", help="default: the ledger of the configuration")
+    parser.add_argument(
+        "--ledger",
+        metavar="URL",
+        help="default: FAREGATE_DASHBOARD_LEDGER, else the ledger of the configuration; a URL with a password "
+        "belongs in the environment, where others on this machine cannot read it",
+    )
     parser.add_argument("--port", metavar="PORT", type=int, default=8501, help="default: 8501")
     parser.add_argument("--host", metavar="ADDRESS", help="a loopback address; default: 127.0.0.1")
     parser.set_defaults(run=run)
@@ -39,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     import os
     from importlib.util import find_spec
 
+    from dashboard.place import LEDGER
+
     if args.host is not None and not is_loopback(args.host):
         return _refuse(
             f"--host {args.host} is not a loopback address: the pages have no login yet, so anybody who reaches them "
@@ -48,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         return _refuse(f"--port {args.port} is not a port (1 to 65535)")
     if find_spec("streamlit") is None or find_spec("altair") is None:
         return _refuse("the pages need more packages: pip install 'faregate[dashboard]'")
-    url = args.ledger or _ledger_of(args.config)
+    url = args.ledger or os.environ.get(LEDGER) or _ledger_of(args.config)
     if url is None:
         return 2
     host = args.host or os.environ.get("STREAMLIT_SERVER_ADDRESS") or "127.0.0.1"

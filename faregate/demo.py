@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 SEED = 7
 _BATCH = 500
 
+_NOTICE = (
+    "  *** MADE UP: a week of invented traffic, in a ledger of its own. What you send now is answered ***",
+    "  *** by a SIMULATED provider: no model is asked. `make run` starts the real thing.              ***",
+)
+
 _EXAMPLE = """\
 example:
   faregate demo                          (or `make demo`)
@@ -96,8 +101,16 @@ async def _run(args: argparse.Namespace, path: Path) -> int:
 
     def listening(started: "Started") -> None:
         key = (folder.parent / KEY_FILE).read_text(encoding="utf-8").strip()
-        print("\n  *** MADE UP: a week of invented traffic, in a ledger of its own. ***")
-        print(banner(started, config, key, is_simulated=True, dashboard_port=dashboard.port), flush=True)
+        print(
+            banner(
+                started,
+                key,
+                notice=_NOTICE,
+                providers=["  none is asked in a demonstration, whatever keys are set"],
+                dashboard_port=dashboard.port,
+            ),
+            flush=True,
+        )
         dashboard.start()
 
     try:

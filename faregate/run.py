@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 TEAM = "local"  # of the key that the first start makes
 KEY_FILE = "key"
 SIMULATED = "SIMULATED"
+
+_SIMULATED_NOTICE = (
+    "  *** SIMULATED: no provider key is set, so a built-in stand-in answers. No model is asked, ***",
+    "  *** and every cost is made up. Set a key (see below) and start again for the real thing.  ***",
+)
 
 _EXAMPLE = """\
 example:
@@ -129,7 +135,14 @@ async def _run(args: argparse.Namespace, path: Path, environ: dict[str, str]) ->
     def listening(started: "Started") -> None:
         key = key_path.read_text(encoding="utf-8").strip()
         print(
-            banner(started, config, key, is_simulated=is_simulated, dashboard_port=dashboard.port), flush=True
+            banner(
+                started,
+                key,
+                notice=_SIMULATED_NOTICE if is_simulated else (),
+                providers=provider_lines(config),
+                dashboard_port=dashboard.port,
+            ),
+            flush=True,
         )
         dashboard.start()
 
@@ -175,30 +188,34 @@ def ensure_key(ledger: "Ledger", secret: str, path: Path) -> None:
         keep_key(ledger, secret, key, team=TEAM)
 
 
+def provider_lines(config: "Config") -> list[str]:
+    """Which providers are live, and why the others are not."""
+    return [
+        f"  on   {provider.name:<12} {provider.base_url}"
+        if provider.live
+        else f"  off  {provider.name:<12} {provider.off_because}"
+        for provider in config.providers.values()
+    ]
+
+
 def banner(
-    started: "Started", config: "Config", key: str, *, is_simulated: bool, dashboard_port: int | None
+    started: "Started",
+    key: str,
+    *,
+    notice: Sequence[str],
+    providers: Sequence[str],
+    dashboard_port: int | None,
 ) -> str:
-    """What a person needs to send the first request."""
+    """What a person needs to send the first request; `notice` says first what is not real about it."""
     base = f"http://{started.address}/v1"
-    lines = [""]
-    if is_simulated:
-        lines += [
-            "  *** SIMULATED: no provider key is set, so a built-in stand-in answers. No model is asked, ***",
-            "  *** and every cost is made up. Set a key (see below) and start again for the real thing.  ***",
-            "",
-        ]
+    lines = ["", *notice, ""] if notice else [""]
     lines += [
         f"Faregate is ready.   base URL  {base}",
         f"                     admin     http://{started.admin_address}/schema",
     ]
     if dashboard_port is not None:
         lines.append(f"                     dashboard http://127.0.0.1:{dashboard_port}  (opens in a moment)")
-    lines += ["", "Providers"]
-    for provider in config.providers.values():
-        if provider.live:
-            lines.append(f"  on   {provider.name:<12} {provider.base_url}")
-        else:
-            lines.append(f"  off  {provider.name:<12} {provider.off_because}")
+    lines += ["", "Providers", *providers]
     lines += [
         "",
         "Point an application here: OpenAI SDKs, and what is built on them",
@@ -216,14 +233,27 @@ def banner(
         """    -d '{"model": "auto", "messages": [{"role": "user", "content": "Say hello."}]}'""",
         "",
         "or in Python (`pip install openai`)",
-        "  from openai import OpenAI",
-        f'  client = OpenAI(base_url="{base}", api_key="{key}")',
-        '  answer = client.chat.completions.create(model="auto", messages=[{"role": "user", "content": "Say hello."}])',
-        "  print(answer.choices[0].message.content)",
+        "",  # no indent from here: Python would refuse what is pasted with one
+        "from openai import OpenAI",
+        f'client = OpenAI(base_url="{base}", api_key="{key}")',
+        'answer = client.chat.completions.create(model="auto", messages=[{"role": "user", "content": "Say hello."}])',
+        "print(answer.choices[0].message.content)",
         "",
         "Receipts: tier -> deployment, tokens by class, cost, rule, what the baseline would have cost",
     ]
     return "\n".join(lines)
+
+
+def dashboard_command(port: int | None) -> list[str]:
+    """The command line of the dashboard's process. No secret is in it: others on this machine can read it."""
+    return [sys.executable, "-m", "faregate", "dashboard", "--port", str(port)]
+
+
+def dashboard_environment(ledger_url: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Its environment: this one's, and the ledger's URL, which may hold a password."""
+    from dashboard.place import LEDGER
+
+    return {**environ, LEDGER: ledger_url}
 
 
 class Dashboard:
@@ -232,7 +262,6 @@ class Dashboard:
     def __init__(self, args: argparse.Namespace, *, ledger_url: str, folder: Path) -> None:
         self.port: int | None = None if args.no_dashboard else args.dashboard_port
         self._setup: str | None = args.dashboard_setup
-        self._config: str = args.config
         self._ledger_url = ledger_url
         self._log = folder / "dashboard.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -257,23 +286,15 @@ class Dashboard:
                     flush=True,
                 )
                 return
-        with self._log.open("wb") as log:
+        with os.fdopen(os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
+            os.fchmod(log.fileno(), 0o600)  # of one that was there already
             self._process = subprocess.Popen(  # noqa: ASYNC220, S603 - our own command; forks and waits for nothing
-                [
-                    sys.executable,
-                    "-m",
-                    "faregate",
-                    "dashboard",
-                    "--ledger",
-                    self._ledger_url,
-                    "--port",
-                    str(self.port),
-                ],
+                dashboard_command(self.port),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **secrets_file.environment(self._config)},
+                env=dashboard_environment(self._ledger_url, os.environ),
             )
         for _ in range(240):
             await asyncio.sleep(0.25)

@@ -18,7 +18,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dashboard.place import LEDGER
 from faregate.cli import main
+from faregate.run import dashboard_command, dashboard_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "faregate.example.toml"
@@ -132,6 +134,12 @@ def printed_request(text: str) -> httpx.Request:
     return httpx.Request("POST", url, headers=headers, content=words[words.index("-d") + 1])
 
 
+def printed_program(text: str) -> str:
+    """The Python snippet of the banner, as it stands there."""
+    begin = text.index("\n\n", text.index("or in Python")) + 2
+    return text[begin : text.index("\n\n", begin)]
+
+
 def is_receipt(line: str) -> bool:
     return re.match(r"\d{3}  ", line) is not None
 
@@ -141,6 +149,16 @@ def modes(folder: Path) -> dict[str, int]:
     for path in folder.rglob("*"):
         found[str(path.relative_to(folder))] = path.stat().st_mode & 0o777
     return found
+
+
+def test_the_dashboards_ledger_is_on_no_command_line() -> None:
+    url = "postgresql://faregate:password@db/ledger"
+
+    environ = dashboard_environment(url, {"PATH": "/bin", LEDGER: "another"})
+
+    assert environ == {"PATH": "/bin", LEDGER: url}
+    assert not [word for word in dashboard_command(8501) if word.startswith("postgresql:")]
+    assert "--ledger" not in dashboard_command(8501)
 
 
 @pytest.fixture
@@ -186,6 +204,10 @@ def test_a_first_start_is_simulated_and_a_second_with_a_providers_key_is_not(
         assert answer.status_code == 200
         assert answer.headers["x-faregate-simulated"]
         assert answer.json()["choices"][0]["message"]["content"]
+        program = printed_program(first.text)
+        assert program.startswith("from openai import OpenAI\n")
+        compile(program, "pasted", "exec")
+        assert f'base_url="{first.base_url}", api_key="{first.key}"' in program
         receipt = first.until(is_receipt)
         assert re.fullmatch(
             r'200  fast -> luna  \d+ in \+ \d+ out  \$0\.\d+  rule "interactive chat"  terra would be \$0\.\d+',
