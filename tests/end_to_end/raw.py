@@ -117,14 +117,20 @@ def chat_body(tag: str, *, fault: str = "none", stream: bool = False, **more: An
 
 
 @asynccontextmanager
-async def raw_client(running: Running, *, receive_buffer: int | None = None) -> AsyncGenerator[RawClient]:
-    """A connection to the gateway. `receive_buffer` in bytes makes a client whose kernel takes little."""
+async def raw_client(
+    running: Running, *, receive_buffer: int | None = None, first: bytes = b""
+) -> AsyncGenerator[RawClient]:
+    """A connection to the gateway. `receive_buffer` in bytes makes a client whose kernel takes little.
+
+    `first` is said before the gateway can take the connection, so that no time passes between the two.
+    """
     host, _, port = running.base_url.removeprefix("http://").rpartition(":")
     sock = socket.socket()
-    sock.setblocking(False)
     if receive_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
+    sock.connect((host, int(port)))  # the kernel answers; the gateway, on this very loop, need not
+    sock.sendall(first)
+    sock.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 20)
     try:
         yield RawClient(reader=reader, writer=writer, running=running)

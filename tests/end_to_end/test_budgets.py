@@ -19,6 +19,7 @@ from tests.end_to_end.harness import PRICES, SECRETS, Running, gateway, toml
 from tests.end_to_end.raw import CHAT, raw_client
 from tests.fakes.answers import Counts
 from tests.fakes.provider import Charge, FakeProvider, Prices
+from tests.patience import in_time
 
 DEARER = 100  # times what the other costs
 OUTPUT = 64
@@ -231,7 +232,7 @@ def test_what_is_held_is_given_back_in_every_way_out(tmp_path: Path, way: str) -
                 assert made.money("all") == (0, worst_case(chat()))
                 task.cancel()
                 await asyncio.wait([task])
-                await asyncio.wait_for(made.a.no_open_requests(), 1)
+                await in_time(made.a.no_open_requests(), 1)
             elif way == "rests":  # the second one is never sent: the one deployment rests, and is being tried
                 made.a.next("rate_limited:30")
                 assert (await made.ask()).status_code == 429
@@ -247,8 +248,8 @@ def test_what_is_held_is_given_back_in_every_way_out(tmp_path: Path, way: str) -
             elif way == "timeout":
                 made.a.next("late_head")
                 with pytest.raises(httpx.ReadTimeout):
-                    await made.http.post(CHAT, content=chat(), timeout=0.2)
-                await asyncio.wait_for(made.a.no_open_requests(), 1)
+                    await made.http.post(CHAT, content=chat(), timeout=httpx.Timeout(20, read=0.2))
+                await in_time(made.a.no_open_requests(), 1)
             else:
                 try:
                     await made.ask(stream="stream" in way)

@@ -322,7 +322,8 @@ def test_a_first_token_that_comes_too_late_moves_to_the_next_deployment(
     tmp_path: Path, kind: Client
 ) -> None:  # U28
     async def trial() -> None:
-        async with setting(tmp_path, kind=kind, tier="first_token_seconds = 0.1") as s:
+        # The other one has the same limit, which has to last on a busy machine.
+        async with setting(tmp_path, kind=kind, tier="first_token_seconds = 0.4") as s:
             s.a.next("U28")
             answer = await s.ask(stream=True)
             assert (answer.status, answer.whole, answer.roles()) == (200, True, 1)
