@@ -21,14 +21,15 @@ from gateway.serving import App, Listener, ServingHooks, ServingLimits, ServingS
 from gateway.sink import AsgiSink, Receive, Scope, Send
 
 T = TypeVar("T")
-LIMITS = ServingLimits(idle_seconds=5.0, part_seconds=0.1)
+LIMITS = ServingLimits()
+CUT_SECONDS = 10.0  # never over, unless a test waits for it
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[], Coroutine[Any, Any, Streams]]
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(within(5.0, work))
+        return runner.run(within(30.0, work))
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
@@ -48,11 +49,14 @@ def request(body: bytes = b"", *, head: str = "", method: str = "POST", version:
 
 @asynccontextmanager
 async def serving(
-    app: App, limits: ServingLimits = LIMITS, hooks: ServingHooks | None = None
+    app: App,
+    limits: ServingLimits = LIMITS,
+    hooks: ServingHooks | None = None,
+    cut_seconds: float = CUT_SECONDS,
 ) -> AsyncGenerator[tuple[Listener, Connect]]:
     bound = bind("127.0.0.1:0")
     host, port = address_of(bound).split(":")
-    settings = ServingSettings(limits=limits, drain_idle_seconds=0.01, cut_seconds=0.2)
+    settings = ServingSettings(limits=limits, drain_idle_seconds=0.01, cut_seconds=cut_seconds)
     listener = Listener(app, bound, settings=settings, hooks=hooks or ServingHooks(), lifespan=False)
     await listener.start()
     writers: list[asyncio.StreamWriter] = []
@@ -533,10 +537,11 @@ def test_bodies_that_are_held_have_a_limit_over_all_connections() -> None:
 def test_a_drain_lets_requests_end_and_then_tells_streams() -> None:
     async def work() -> tuple[bytes, bytes, list[str]]:
         said: list[str] = []
-        go_on = asyncio.Event()
+        begun, go_on = asyncio.Event(), asyncio.Event()
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             if (await receive())["body"] == b"short":
+                begun.set()
                 await go_on.wait()
                 await respond(send, b"ok")
                 return
@@ -552,6 +557,7 @@ def test_a_drain_lets_requests_end_and_then_tells_streams() -> None:
         async with serving(app, LIMITS, hooks) as (listener, connect):
             short, short_writer = await connect()
             short_writer.write(request(b"short"))
+            await begun.wait()
             stream, stream_writer = await connect()
             stream_writer.write(request(b"stream"))
             await stream.readuntil(b"data: 1\n\n")
@@ -575,7 +581,7 @@ def test_a_request_that_will_not_end_is_ended_by_the_drain() -> None:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             await asyncio.Event().wait()
 
-        async with serving(app) as (listener, connect):
+        async with serving(app, cut_seconds=0.2) as (listener, connect):
             reader, writer = await connect()
             writer.write(request())
             await until(lambda: bool(listener.tasks))

@@ -29,6 +29,7 @@ from tests.gateway.upstream.servers import (
     upstream,
     whole,
 )
+from tests.patience import in_time
 
 ANSWER = whole(b'{"ok":true}')
 
@@ -352,10 +353,11 @@ async def _drip(wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("script", "limits", "kind", "before"),
     [
+        # What comes before the silence, and each drop of a drip, has to come in time on a busy machine too.
         pytest.param(_mute, {"first_token": 0.1}, "first_token_timeout", b"", id="U28: no head"),
         pytest.param(
             _stream(b"role"),
-            {"first_token": 0.1, "idle": 0.02},
+            {"first_token": 0.3, "idle": 0.02},
             "first_token_timeout",
             b"role",
             id="U28: no content",
@@ -363,8 +365,8 @@ async def _drip(wire: Wire) -> None:
         pytest.param(
             _mute, {"idle": 0.02, "total": 0.15}, "total_timeout", b"", id="a whole answer may take long"
         ),
-        pytest.param(_stream(b"{", b'"a'), {"idle": 0.1}, "idle_timeout", b'{"a', id="a whole answer stalls"),
-        pytest.param(_drip, {"idle": 0.1, "total": 0.3}, "total_timeout", None, id="U31: drip"),
+        pytest.param(_stream(b"{", b'"a'), {"idle": 0.3}, "idle_timeout", b'{"a', id="a whole answer stalls"),
+        pytest.param(_drip, {"idle": 0.25, "total": 0.4}, "total_timeout", None, id="U31: drip"),
     ],
 )
 def test_each_deadline_ends_the_exchange_and_closes_the_connection(
@@ -394,8 +396,8 @@ def test_after_the_first_token_a_stream_is_held_to_the_idle_limit(client: Client
                 got += await exchange.more()
             assert got == b"onetwo"
             with pytest.raises(UpstreamFailure, match="idle_timeout"):
-                await exchange.more()
-            assert 0.05 < asyncio.get_running_loop().time() - started < 1
+                await in_time(exchange.more(), 1)
+            assert asyncio.get_running_loop().time() - started > 0.05
             await until(lambda: server.open == 0)
 
     run(trial(), loop)
@@ -414,9 +416,9 @@ def test_a_slow_reader_is_no_fault_of_the_provider(client: Client) -> None:
 
     async def trial() -> None:
         async with serving(script) as server, upstream(client, server.url) as provider:
-            exchange = provider.open(call(idle=0.05))
+            exchange = provider.open(call(idle=0.2))
             await exchange.head()
-            await asyncio.sleep(0.2)  # four times the idle limit, without reading
+            await asyncio.sleep(0.5)  # more than twice the idle limit, without reading
             assert len(await rest_of(exchange)) == 640 * len(event)
             assert server.open <= 1
 
