@@ -203,11 +203,10 @@ class Books:
         elif self._cost is not None:
             self._cost += cost.total
         self._usage = None if state == "unbilled" else usage
-        self._settle(tried.admission, cost.total, target, usage)
+        self._settle(tried.admission, cost.total, target, tokens=usage.input_total + usage.output_total)
         return cost
 
-    def _settle(self, admission: Admission, cost: PicoUsd | None, target: Target, usage: Usage) -> None:
-        tokens = usage.input_total + usage.output_total
+    def _settle(self, admission: Admission, cost: PicoUsd | None, target: Target, *, tokens: int) -> None:
         if cost is None:  # unpriced: the budget is charged by the deployment's configured ceiling
             cost = PicoUsd(tokens * (target.ceiling or 0))
         self._services.state.settle(admission, cost=cost, tokens=tokens)

@@ -312,6 +312,8 @@ class Metrics:
         self._kinds: dict[tuple[str | int | None, ...], _Kind] = {}
         self._decisions: dict[tuple[str, str], _Sum] = {}
         self._remembered = 0
+        self._overhead: _Spread | None = None  # None: there was none so far
+        self._deciding: _Spread | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collected(self._families))
 
@@ -368,7 +370,9 @@ class Metrics:
                 kind.baselines[closed.baseline_deployment] = baseline
             baseline.amount += closed.baseline_pico_usd
         if overhead_seconds is not None:
-            self._spread("faregate_gateway_overhead_seconds", ()).add(overhead_seconds)
+            if self._overhead is None:
+                self._overhead = self._spread("faregate_gateway_overhead_seconds", ())
+            self._overhead.add(overhead_seconds)
 
     def decided(self, *, task_kind: str, rule: str, seconds: float) -> None:
         """A decision was made: `rule` is a rule's name, or how else the choice was made."""
@@ -377,7 +381,9 @@ class Metrics:
             self._make_room()
             decisions = self._decisions[task_kind, rule] = self._decisions_of(task_kind, rule)
         decisions.amount += 1
-        self._spread("faregate_route_decision_duration_seconds", ()).add(seconds)
+        if self._deciding is None:
+            self._deciding = self._spread("faregate_route_decision_duration_seconds", ())
+        self._deciding.add(seconds)
 
     def refused(self, code: str, budget: str | None = None) -> None:
         """A request was answered with this error before it was let in; `budget` refused it, if one did."""

@@ -48,6 +48,6 @@ def rate_from_usd_per_mtok(price: Decimal) -> PicoUsd:
 def usd_text(amount: PicoUsd | int) -> str:
     """Pico-dollars -> exact decimal text in dollars, without exponent or trailing zeros: `0.000732032`."""
     sign = "-" if amount < 0 else ""
-    whole, rest = divmod(abs(amount), PICO_PER_USD)
-    decimals = f"{rest:012d}".rstrip("0")
+    digits = str(abs(amount)).zfill(13)  # at least one before the twelve decimals
+    whole, decimals = digits[:-12], digits[-12:].rstrip("0")
     return f"{sign}{whole}.{decimals}" if decimals else f"{sign}{whole}"

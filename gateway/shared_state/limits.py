@@ -65,7 +65,8 @@ class Standing:
 
 def left_share(limit: int, spent: int, held: int) -> float:
     """The share of a limit that is neither spent nor held, 0 to 1; a limit of nothing has nothing left."""
-    return max(0.0, 1.0 - (spent + held) / limit) if limit > 0 else 0.0
+    taken = spent + held
+    return 1.0 - taken / limit if taken < limit and limit > 0 else 0.0
 
 
 def window_of(per: Per, now: float) -> Window:
