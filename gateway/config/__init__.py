@@ -2,14 +2,17 @@
 
 import re
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from gateway.config.books import books_for
+from gateway.config.dearness import warn_of_dear_tiers
 from gateway.config.model import (
     Baseline,
     Budget,
@@ -122,6 +125,7 @@ def read(top: Table, name: str, digest: str, *, needs_secrets: bool) -> Config |
         digest=digest,
     )
     _warn(top, policy, gateway, teams)
+    warn_of_dear_tiers(top, policy, books, datetime.now(UTC))
     return Config(
         path=name,
         gateway=gateway,
@@ -203,6 +207,9 @@ _TWICE = re.compile(
 def _parsed(name: str, raw: bytes) -> tuple[str, dict[str, Any]]:
     if not raw.strip():
         raise ConfigProblems([_whole(name, "is empty")])
+    if raw.startswith(BOM_UTF8):
+        message = "begins with a byte order mark, which TOML does not know; save it as UTF-8 without one"
+        raise ConfigProblems([_whole(name, message)])
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as wrong:

@@ -242,6 +242,10 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
             "faregate.toml:3:3: a key or a table is there twice; the second ends here",
         ),
         (b"schema = 1\nx = '\xff'\n", "faregate.toml:2:6: is not UTF-8 here"),
+        (
+            b"\xef\xbb\xbfschema = 1\n",
+            "faregate.toml:1:1: begins with a byte order mark, which TOML does not know; save it as UTF-8 without one",
+        ),
         (b"a = " + b"[" * 100_000, "faregate.toml:1:1: is nested too deeply"),
     ],
 )
