@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from time import process_time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from routers.conditions import AnyOf, Condition
 from routers.decide import CallerLimits, Decision, PassedOver, Refused, decide, explain
 from routers.facts import Classification, RequestFacts
 from routers.health import Health
-from routers.policy import Deployment, Policy, Rule, TierSpec, shared_order
+from routers.policy import Choice, Deployment, Policy, Rule, TierSpec, order_for_session, shared_order
 
 CHAT = Classification(task_kind="chat", confidence=0.9, because=("short",))
 EU = frozenset({"eu"})
@@ -388,3 +390,75 @@ def test_after_a_tier_that_cannot_the_next_matching_rule_of_another_tier_decides
     rest = Rule(name="rest", when=(), tier="standard")
     found = ask(policy(rules=[FAST_CHAT, again, rest]), RequestFacts(model="auto", has_images=True))
     assert planned(found) == ("rest", "standard", ("terra",))
+
+
+def test_an_order_that_is_kept_is_the_order_that_was_drawn() -> None:
+    choice = (("a", 2), ("b", 1), ("c", 0))
+    for number in (*range(50), *range(50)):
+        drawn = shared_order("fast", choice, f"s{number}")
+        assert order_for_session("fast", choice, f"s{number}") == tuple(drawn)
+
+
+TOKENS = st.sampled_from([0, 1, 99, 100, 101, 200])
+LIMIT = st.none() | st.sampled_from([100, 200])
+SHAPES: list[tuple[Choice, ...]] = [
+    ((("a", 1),), (("b", 1),)),
+    ((("a", 3), ("b", 1)),),
+    ((("a", 1),), (("b", 1), ("c", 1))),
+    ((("a", 1), ("c", 2)), (("b", 1), ("c", 1))),
+]
+
+
+LIMITED = st.builds(
+    deployment,
+    st.just("a"),
+    accepts=st.sampled_from([None, ["tools", "images"], ["tools"]]),
+    context_tokens=LIMIT,
+    max_output_tokens=LIMIT,
+    region=st.sampled_from(["eu", "eu", "us", None]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    limited=LIMITED,
+    choices=st.sampled_from(SHAPES),
+    cap=LIMIT,
+    asked=st.builds(
+        RequestFacts,
+        model=st.just("standard"),
+        input_tokens=TOKENS,
+        max_output_tokens=st.none() | TOKENS,
+        has_tools=st.booleans(),
+        has_images=st.booleans(),
+        session=st.sampled_from(["s1", "s2", "s3", "s4"]),
+    ),
+    regions=st.sampled_from([None, None, EU, frozenset({"eu", "us"})]),
+    rests=st.sampled_from([None, None, "a", "b"]),
+)
+def test_a_tier_planned_at_once_is_planned_as_one_deployment_after_the_other(
+    limited: Deployment,
+    choices: tuple[Choice, ...],
+    cap: int | None,
+    asked: RequestFacts,
+    regions: frozenset[str] | None,
+    rests: str | None,
+) -> None:
+    health = Health()
+    if rests is not None:
+        health.note(rests, "rests", 0.0, 30.0)
+    off = deployment("off", off_because="it has no key")  # with it each is looked at for itself
+    found: list[Decision | Refused] = []
+    for more, last in (((), ()), ((off,), ((("off", 1),),))):
+        tier = TierSpec(name="standard", choices=(*choices, *last), max_output_tokens=cap)
+        these = (limited, deployment("b", region="eu"), deployment("c", region="eu"), *more)
+        house = policy(*these, tiers=[tier])
+        found.append(ask(house, asked, limits=CallerLimits(regions=regions), health=health, now=1.0))
+    at_once, one_by_one = found
+    if isinstance(at_once, Refused) or isinstance(one_by_one, Refused):
+        assert isinstance(at_once, Refused)
+        assert isinstance(one_by_one, Refused)
+        assert at_once.code == one_by_one.code
+    else:
+        passed_over = tuple(passed for passed in one_by_one.passed_over if passed.kind != "off")
+        assert at_once == replace(one_by_one, passed_over=passed_over)

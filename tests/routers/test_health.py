@@ -53,6 +53,15 @@ def test_the_clients_own_faults_never_count() -> None:
     assert not health.is_open("a", 100.0)
 
 
+def test_all_are_in_use_while_none_of_them_rests_or_waits_for_its_probe() -> None:
+    health = tripped()
+    assert not health.all_in_use(frozenset({"a", "b"}))
+    assert health.all_in_use(frozenset({"b"}))
+    assert not health.all_in_use(frozenset({"a"}))
+    health.keep_only(frozenset({"b"}))
+    assert health.all_in_use(frozenset({"a", "b"}))
+
+
 def test_a_rest_ends_with_one_probe_at_a_time() -> None:
     health = tripped()
     assert not health.may_try("a", 100.9)
@@ -186,12 +195,14 @@ def test_whatever_happened_a_healed_deployment_is_back_once_its_rest_is_over(
         now += wait
         if health.may_try("a", now):
             health.note("a", outcome, now, rest)
+        assert not (health.all_in_use(frozenset({"a", "b"})) and health.is_open("a", now))
     assert 0.0 <= health.rests_for("a", now) <= 300.001  # moments are floats
     now += health.rests_for("a", now) + 0.001
     assert health.may_try("a", now)
     health.note("a", "ok", now)
     assert health.may_try("a", now)
     assert not health.is_open("a", now)
+    assert health.all_in_use(frozenset({"a", "b"}))
 
 
 @settings(max_examples=100, deadline=None)
