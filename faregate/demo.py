@@ -17,6 +17,7 @@ from faregate.run import (
     banner,
     ensure_key,
     prepare_files,
+    print_event,
     print_receipt,
 )
 
@@ -126,6 +127,7 @@ async def _run(args: argparse.Namespace, path: Path) -> int:
                 mark="made-up",
                 simulated=True,
                 receipt=print_receipt,
+                event=print_event,
                 log_fd=None,
                 listening=listening,
                 prepare=prepare,

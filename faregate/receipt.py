@@ -1,6 +1,12 @@
-"""One line a request for a person at a terminal: what answered, what it used, what it cost, and why there."""
+"""One line a request for a person at a terminal: what answered, what it used, what it cost, and why there.
 
+Beside them, sentences for what else the gateway tells: above all that a saved file was taken, or why not.
+"""
+
+import json
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import cast
 
 from ledger.entry import Admitted, Closed
 
@@ -46,3 +52,18 @@ def receipt(admitted: Admitted, closed: Closed) -> str:
     if closed.state != "answered":
         parts.append(closed.error or closed.state)
     return "  ".join(parts)
+
+
+def sentence(event: str, facts: Mapping[str, object]) -> str:
+    """What the gateway tells of itself, as one or several lines."""
+    if event == "config_taken":
+        return f"the saved file is in force (version {facts['digest']})"
+    if event == "config_needs_restart":
+        names = ", ".join(cast("tuple[str, ...]", facts["settings"]))
+        return f"start again for {names}: until then the former values hold"
+    if event == "config_refused":
+        problems = cast("list[str]", facts["problems"])
+        return "\n".join(["the saved file is not taken; the version in force stays:", *problems])
+    if event == "budget_warning":
+        return f'budget "{facts["budget"]}": {cast("float", facts["share"]):.0%} of it is spent'
+    return f"{event}: {json.dumps(dict(facts), ensure_ascii=False)}"

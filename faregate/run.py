@@ -157,6 +157,7 @@ async def _run(args: argparse.Namespace, path: Path, environ: dict[str, str]) ->
                 mark="simulated" if is_simulated else None,
                 simulated=is_simulated,
                 receipt=print_receipt,
+                event=print_event,
                 log_fd=None,
                 listening=listening,
                 prepare=prepare,
@@ -175,6 +176,13 @@ def print_receipt(admitted: "Admitted", closed: "Closed") -> None:
     from faregate.receipt import receipt
 
     print(receipt(admitted, closed), flush=True)
+
+
+def print_event(event: str, facts: Mapping[str, object]) -> None:
+    """What else there is to know, such as a saved file that is not taken."""
+    from faregate.receipt import sentence
+
+    print(sentence(event, facts), flush=True)
 
 
 def ensure_key(ledger: "Ledger", secret: str, path: Path) -> None:

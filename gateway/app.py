@@ -26,7 +26,7 @@ from gateway.live import Live, Services, metric_names, open_upstreams
 from gateway.metrics import Metrics, Sources
 from gateway.prices_kept import prices_of
 from gateway.recorder import Recorder
-from gateway.reload import Watch
+from gateway.reload import Watch, needs_restart
 from gateway.serving import App, ServingHooks, ServingLimits, ServingSettings
 from gateway.serving import run as run_listeners
 from gateway.shared_state.limits import BudgetSpec, Window
@@ -84,6 +84,9 @@ class Options:
     mark: str | None = None  # written into the ledger: "simulated", "made-up"
     simulated: bool = False
     receipt: Callable[[Admitted, Closed], None] | None = None  # called on the loop when books close
+    event: Callable[[str, Mapping[str, object]], None] | None = (
+        None  # called on the loop beside each such line
+    )
     log_fd: int | None = 1
     listening: Callable[[Started], None] = _nothing
     prepare: Callable[[Ledger, Config], None] | None = None  # before the listeners open
@@ -192,6 +195,7 @@ class Process:
         self.ledger = ledger
         self.options = options
         self.recorder = recorder
+        self.started_with = config
         self.journal = Journal(options.log_fd)
         self.metrics = Metrics(
             metric_names(config, VERSION),
@@ -235,7 +239,7 @@ class Process:
             metrics=self.metrics,
             clock=loop.time,
             closed=self._closed,
-            warn=self.journal.event,
+            warn=self._tell,
             simulated=options.simulated,
             names_attempts=environ.get("FAREGATE_NAME_ATTEMPTS") == "1",
         )
@@ -339,6 +343,12 @@ class Process:
         if self.options.receipt is not None:
             self.options.receipt(admitted, closed)
 
+    def _tell(self, event: str, facts: Mapping[str, object]) -> None:
+        """To the log, and to whoever started this process."""
+        self.journal.event(event, facts)
+        if self.options.event is not None:
+            self.options.event(event, facts)
+
     def _listening(self, data: str, admin: str) -> None:
         settle_memory()
         self.is_ready = True
@@ -367,7 +377,10 @@ class Process:
         self.tasks.append(loop.create_task(self._after_swap(config, specs)))
         self.keep_prices()
         self.tasks = [task for task in self.tasks if not task.done()]
-        self.journal.event("config_taken", {"digest": config.digest})
+        self._tell("config_taken", {"digest": config.digest})
+        waiting = needs_restart(self.started_with, config)
+        if waiting:
+            self._tell("config_needs_restart", {"digest": config.digest, "settings": waiting})
 
     async def _after_swap(self, config: Config, specs: list[BudgetSpec]) -> None:
         """Keep the version, and tell budgets that begin anew what was spent; the ledger may be away."""
@@ -376,7 +389,7 @@ class Process:
             if isinstance(self.state, MemoryState):
                 await asyncio.to_thread(load_spent, self.state, self.ledger, specs, time.time())
         except (LedgerAway, OSError) as problem:
-            self.journal.event("config_not_kept", {"digest": config.digest, "error": type(problem).__name__})
+            self._tell("config_not_kept", {"digest": config.digest, "error": type(problem).__name__})
 
     def keep_prices(self) -> None:
         """Begin to write the prices in force into the ledger; nobody waits for it."""
@@ -394,12 +407,10 @@ class Process:
                 edited = await asyncio.to_thread(lambda: self.ledger.save_price_rows(prices_of(config)))
                 break
             except LedgerAway as problem:
-                self.journal.event(
-                    "prices_not_kept", {"digest": config.digest, "error": type(problem).__name__}
-                )
+                self._tell("prices_not_kept", {"digest": config.digest, "error": type(problem).__name__})
             await asyncio.sleep(self.prices_again_seconds)
         if edited:
-            self.journal.event("price_edited_in_place", {"prices": edited, "warning": _EDITED_IN_PLACE})
+            self._tell("price_edited_in_place", {"prices": edited, "warning": _EDITED_IN_PLACE})
 
     def _degraded(self) -> Mapping[str, bool]:
         """By dependency: it is away, and the process does without it."""
@@ -409,13 +420,13 @@ class Process:
         return found
 
     def _budget_warned(self, budget: str, share: float) -> None:
-        self.journal.event("budget_warning", {"budget": budget, "share": share})
+        self._tell("budget_warning", {"budget": budget, "share": share})
 
     def _budgets_left(self) -> Mapping[str, float]:
         return {standing.spec.name: standing.left_share for standing in self.state.standings(time.time())}
 
     def _refused(self, problems: tuple[Problem, ...]) -> None:
-        self.journal.event("config_refused", {"problems": [str(problem) for problem in problems]})
+        self._tell("config_refused", {"problems": [str(problem) for problem in problems]})
 
     async def _watch_keys(self) -> None:
         """Keep the key ring fresh; the ledger may be away for a while."""
@@ -432,7 +443,7 @@ class Process:
         except (LedgerAway, LedgerTooNew) as problem:
             self.key_watch.away()
             if not self.ledger_away:
-                self.journal.event("ledger_away", {"error": type(problem).__name__})
+                self._tell("ledger_away", {"error": type(problem).__name__})
             self.ledger_away = True
         else:
             self.ledger_away = False

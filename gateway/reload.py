@@ -8,7 +8,6 @@ version in force again clears an error.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from gateway.config import Config, ConfigProblems, Problem, load
@@ -20,17 +19,30 @@ SMALL_BYTES = 100_000  # a larger file is read on another thread
 Seen = tuple[int, int, int, int] | str
 """What tells one state of the file from another: device, inode, size, time; or why it cannot be seen."""
 
-ONLY_AT_START = ("listen", "admin_listen", "key_secret", "ledger_url", "redis_url", "data_dir")
-"""Settings of `[gateway]` that a running process cannot change."""
+ONLY_AT_START = {
+    "listen": "listen",
+    "admin_listen": "admin_listen",
+    "key_secret": "key_secret",
+    "admin_secret": "admin_secret",
+    "ledger_url": "ledger",
+    "redis_url": "redis",
+    "data_dir": "data_dir",
+    "max_body_bytes": "max_body_bytes",
+    "max_connections": "max_connections",
+    "drain_seconds": "drain_seconds",
+}
+"""Settings of `[gateway]` that a running process cannot change, and what they are called in the file."""
 
 
-def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
-    """Settings that differ and come into force only when the process starts again."""
-    names = {field.name for field in fields(old.gateway)}
+def needs_restart(started_with: Config, new: Config) -> tuple[str, ...]:
+    """Settings that come into force only when the process starts again, by their names in the file.
+
+    The file is compared with the one that the process started with, not with the one before it.
+    """
     return tuple(
-        name
-        for name in ONLY_AT_START
-        if name in names and getattr(old.gateway, name) != getattr(new.gateway, name)
+        f"gateway.{key}"
+        for name, key in ONLY_AT_START.items()
+        if getattr(started_with.gateway, name) != getattr(new.gateway, name)
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from faregate.receipt import dollars, receipt
+from faregate.receipt import dollars, receipt, sentence
 from ledger.entry import Admitted, Attempt, Closed
 
 
@@ -144,3 +144,30 @@ def test_a_request_without_an_attempt_and_a_tier_shows_what_was_asked_for() -> N
 )
 def test_an_amount_is_never_rounded_to_nothing(pico_usd: int, text: str) -> None:
     assert dollars(pico_usd) == text
+
+
+@pytest.mark.parametrize(
+    ("event", "facts", "said"),
+    [
+        ("config_taken", {"digest": "ea5e"}, "the saved file is in force (version ea5e)"),
+        (
+            "config_needs_restart",
+            {"digest": "ea5e", "settings": ("gateway.listen", "gateway.redis")},
+            "start again for gateway.listen, gateway.redis: until then the former values hold",
+        ),
+        (
+            "config_refused",
+            {"problems": ["faregate.toml:3:1: rules is unknown", "faregate.toml:4:1: x is missing"]},
+            "the saved file is not taken; the version in force stays:\n"
+            "faregate.toml:3:1: rules is unknown\nfaregate.toml:4:1: x is missing",
+        ),
+        (
+            "budget_warning",
+            {"budget": "search, monthly", "share": 0.5},
+            'budget "search, monthly": 50% of it is spent',
+        ),
+        ("ledger_away", {"error": "LedgerAway"}, 'ledger_away: {"error": "LedgerAway"}'),
+    ],
+)
+def test_what_the_gateway_tells_of_itself_is_a_sentence(event: str, facts: dict[str, Any], said: str) -> None:
+    assert sentence(event, facts) == said

@@ -197,6 +197,11 @@ def test_a_change_between_loading_and_watching_is_seen(tmp_path: Path) -> None:
 
 def test_settings_that_need_a_new_start_are_named(watched: Watched) -> None:
     old = watched.watch.current
-    new = replace(old, gateway=replace(old.gateway, listen="127.0.0.1:9", drain_seconds=1.0))
-    assert needs_restart(old, new) == ("listen",)
+    new = replace(
+        old,
+        gateway=replace(
+            old.gateway, listen="127.0.0.1:9", redis_url="redis://x", drain_seconds=1.0, default="x"
+        ),
+    )
+    assert needs_restart(old, new) == ("gateway.listen", "gateway.redis", "gateway.drain_seconds")
     assert needs_restart(old, old) == ()
