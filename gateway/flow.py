@@ -259,11 +259,10 @@ def check_media_type(headers: Headers, named: Mapping[bytes, bytes]) -> None:
 
 def limits_of(live: Live, caller: Caller) -> CallerLimits:
     """What the key allows, within what its team allows."""
-    team = live.config.teams.get(caller.team)
+    team = live.team_limits.get(caller.team, _ANY)
     if caller.tiers is None and caller.regions is None:
-        return _ANY if team is None else team.limits
-    own = CallerLimits(tiers=caller.tiers, regions=caller.regions)
-    return own if team is None else own.within(team.limits)
+        return team
+    return CallerLimits(tiers=caller.tiers, regions=caller.regions).within(team)
 
 
 def refusal_error(refused: Refused) -> GatewayError:

@@ -127,6 +127,7 @@ class Live:
         self.config = config
         self.policy: Policy = config.policy
         self.upstreams = upstreams
+        self.team_limits = {name: team.limits for name, team in config.teams.items()}
         self.targets: dict[str, Target] = {}
         for deployment in config.policy.deployments.values():
             provider = config.providers[deployment.provider]
