@@ -176,8 +176,8 @@ def until(status: Callable[[], int], wanted: int) -> float:
     waited = 0.0
     while (found := status()) != wanted:
         assert waited < PATIENCE_SECONDS, found
-        pause.wait(0.25)  # more than 20 wrong keys a minute are answered by 429
-        waited += 0.25
+        pause.wait(0.5)  # more than 20 wrong keys a minute are answered by 429
+        waited += 0.5
     return waited
 
 
