@@ -16,6 +16,11 @@ _COLOURS = ("#4C78A8", "#5FB3B3", "#E0B040", "#9B7FD4", "#8A8F98")
 """One a token class; each can be told from its neighbour and from a dark and a light page."""
 
 
+def _dollars() -> Any:
+    """Ticks in three significant digits, so that millionths of a dollar do not all read $0."""
+    return alt.Axis(format="$,.3~r", tickCount=5)
+
+
 def spend_by_day(parts: Sequence[BarPart], since: date, until: date) -> Any:
     """Stacked bars: a day's dollars by token class."""
     days = [f"{since + timedelta(days=n)}" for n in range((until - since).days)]
@@ -39,7 +44,7 @@ def spend_by_day(parts: Sequence[BarPart], since: date, until: date) -> Any:
                 scale=alt.Scale(domain=days),
                 axis=alt.Axis(labelExpr="slice(datum.label, 5)", labelAngle=0, labelOverlap="greedy"),
             ),
-            y=alt.Y("usd:Q", title="US dollars a UTC day", axis=alt.Axis(format="$,.3~f", tickCount=5)),
+            y=alt.Y("usd:Q", title="US dollars a UTC day", axis=_dollars()),
             color=alt.Color(
                 "class:N",
                 title=None,
@@ -68,7 +73,7 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> Any:
     )
     lengths = base.mark_bar(height=10, color=_COLOURS[0], cornerRadius=1, yOffset=3).encode(
         y=row,
-        x=alt.X("usd:Q", title="US dollars in the period", axis=alt.Axis(format="$,.3~f", tickCount=5)),
+        x=alt.X("usd:Q", title="US dollars in the period", axis=_dollars()),
         tooltip=[alt.Tooltip("name:N", title="name"), alt.Tooltip("text:N", title="spend")],
     )
     return (names + lengths).properties(height=70 + 44 * len(values))

@@ -24,6 +24,9 @@ TOKEN_CLASSES: Mapping[str, str] = {
 }
 """The parts of a cost, as a person reads them, in the order they are shown."""
 
+DOLLARS = "dollar"
+"""The form of a column of dollars; `dollar_format` says how many digits its amounts need."""
+
 Choice = Literal["7d", "30d", "month", "last-month", "custom"]
 
 CHOICES: Mapping[Choice, str] = {
@@ -292,6 +295,18 @@ def usd(amount: PicoUsd | int) -> str:
 def usd_decimal(amount: PicoUsd | int) -> Decimal:
     """Exact dollars, for a table."""
     return Decimal(usd_text(amount))
+
+
+def dollar_format(amounts: Iterable[Decimal | None]) -> str:
+    """The form of a column of dollars: cents, and more digits where all of it is below a dollar.
+
+    Then the smallest amount still shows three digits, so that what was spent never looks like nothing.
+    """
+    known = [abs(amount) for amount in amounts if amount]
+    if not known or max(known) >= 1:
+        return DOLLARS
+    places = max(2, min(12, 2 - min(known).adjusted()))
+    return DOLLARS if places == 2 else f"$%.{places}f"
 
 
 def count(number: int) -> str:

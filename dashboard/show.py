@@ -17,10 +17,12 @@ import streamlit as st
 from dashboard import data
 from dashboard.report import (
     CHOICES,
+    DOLLARS,
     Choice,
     ClassLine,
     Period,
     ago,
+    dollar_format,
     percent,
     period_of,
     plain,
@@ -133,9 +135,10 @@ def table(
 ) -> None:
     """Rows as a table that reads nothing as Markdown; `formats` gives the form of columns of numbers."""
     cells: Any = _cells(rows)
+    columns = _columns(formats or {}, rows)
     if red_below_zero is not None:
         cells = pandas.DataFrame(cells).style.map(_red_below_zero, subset=[red_below_zero])  # pyright: ignore
-    _dataframe(cells, hide_index=True, key=key, column_config=_columns(formats or {}), placeholder="—")
+    _dataframe(cells, hide_index=True, key=key, column_config=columns, placeholder="—")
 
 
 def _red_below_zero(value: Decimal | None) -> str:
@@ -150,7 +153,7 @@ def choosing_table(
         _cells(rows),
         hide_index=True,
         key=key,
-        column_config=_columns(formats or {}),
+        column_config=_columns(formats or {}, rows),
         placeholder="—",
         on_select="rerun",
         selection_mode="single-row",
@@ -167,8 +170,13 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _columns(formats: Mapping[str, str]) -> dict[str, Any]:
-    return {name: st.column_config.NumberColumn(format=form) for name, form in formats.items()}
+def _columns(formats: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for name, form in formats.items():
+        if form == DOLLARS:
+            form = dollar_format(row.get(name) for row in rows)
+        columns[name] = st.column_config.NumberColumn(format=form)
+    return columns
 
 
 def class_table(lines: Sequence[ClassLine], total: PicoUsd, *, key: str) -> None:
@@ -195,7 +203,7 @@ def class_table(lines: Sequence[ClassLine], total: PicoUsd, *, key: str) -> None
     table(
         rows,
         key=key,
-        formats={"Tokens": "localized", "Spend (USD)": "dollar", "USD per million": "$%.3f"},
+        formats={"Tokens": "localized", "Spend (USD)": DOLLARS, "USD per million": "$%.3f"},
     )
     st.caption("Average dollars per million tokens, over all models. Fees are not counted in tokens.")
 

@@ -151,8 +151,8 @@ def _days(days: list[Day]) -> None:
         key="days",
         formats={
             "Requests": "localized",
-            "Spend (USD)": "dollar",
-            "≈ estimated (USD)": "$%.4f",
+            "Spend (USD)": report.DOLLARS,
+            "≈ estimated (USD)": report.DOLLARS,
             "Unpriced calls": "localized",
         },
     )

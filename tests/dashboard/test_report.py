@@ -1,6 +1,7 @@
 """The numbers of a page: parts add up, nothing is clamped, rounding happens last."""
 
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from dashboard.report import (
     change,
     class_lines,
     comparison,
+    dollar_format,
     duration,
     largest,
     percent,
@@ -136,6 +138,25 @@ def test_a_month_is_not_compared_with_days_that_the_month_before_lacks() -> None
 )
 def test_dollars_are_rounded_for_reading_only(pico: int, text: str) -> None:
     assert usd(pico) == text
+
+
+@pytest.mark.parametrize(
+    ("amounts", "form"),
+    [
+        ([], "dollar"),
+        ([None, "0"], "dollar"),
+        (["17.40", "0.000072", None], "dollar"),
+        (["1", "0"], "dollar"),
+        (["0.98", "0.123"], "$%.3f"),
+        (["0.000217", "0", "0.0000068"], "$%.8f"),
+        (["-0.000217"], "$%.6f"),
+        (["0.000000000001"], "$%.12f"),
+    ],
+)
+def test_a_column_of_less_than_a_dollar_has_digits_for_its_smallest(
+    amounts: list[str | None], form: str
+) -> None:
+    assert dollar_format(None if one is None else Decimal(one) for one in amounts) == form
 
 
 @pytest.mark.parametrize(
