@@ -33,12 +33,12 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, print, and give the exit code."""
     import json
-    import os
 
+    from faregate.secrets_file import environment
     from gateway.config import ConfigProblems, load
 
     try:
-        config = load(args.config, os.environ, needs_secrets=False)
+        config = load(args.config, environment(args.config), needs_secrets=False)
     except ConfigProblems as wrong:
         if args.json:
             print(json.dumps({"ok": False, "problems": [as_json(problem) for problem in wrong.problems]}))

@@ -44,6 +44,11 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--at", metavar="TIME", type=_moment, help="when, like 2026-11-29T20:00; default: now"
     )
+    parser.add_argument(
+        "--simulated",
+        action="store_true",
+        help="as if every provider had its key: what `make run` does without any",
+    )
     parser.add_argument("--json", action="store_true", help="print facts as JSON")
     parser.set_defaults(run=run)
 
@@ -65,14 +70,14 @@ def _moment(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Explain, print, and give the exit code."""
     import json
-    import os
     import sys
     import time
     from pathlib import Path
 
     from msgspec.structs import replace
 
-    from gateway.config import ConfigProblems, load
+    from faregate.secrets_file import environment
+    from gateway.config import ConfigProblems, load, switched_on
     from gateway.errors import GatewayError
     from gateway.wire.openai_chat import facts_for, read_request
     from routers.classify import classify
@@ -80,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     from routers.health import Health
 
     try:
-        config = load(args.config, os.environ, needs_secrets=False)
+        config = load(args.config, environment(args.config), needs_secrets=False)
         body = sys.stdin.buffer.read() if args.request == "-" else Path(args.request).read_bytes()
         request = read_request(body)
     except ConfigProblems as wrong:
@@ -92,6 +97,9 @@ def run(args: argparse.Namespace) -> int:
     except GatewayError as wrong:
         print(f"{args.request} would be refused: {wrong.message}", file=sys.stderr)
         return 2
+    has_no_key = not any(provider.live for provider in config.providers.values())
+    if args.simulated:
+        config = switched_on(config, base_url="http://127.0.0.1", api_key="", because="simulated")
     facts = replace(
         facts_for(request, None, ()),
         key_id=args.key,
@@ -122,6 +130,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(as_facts(facts, seen, found)))
     else:
         print("\n".join(lines(facts, seen, found)))
+        if has_no_key and not args.simulated:
+            print("\nNo provider has its key here; --simulated explains what `make run` does without one.")
     return 0 if isinstance(found.decision, Decision) else 1
 
 

@@ -4,6 +4,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from faregate.secrets_file import STAND_IN_LEDGERS
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -79,6 +81,7 @@ def _add_common(parser: Any) -> None:
 def run_list(args: argparse.Namespace) -> int:
     """Print attempts."""
     import json
+    from itertools import chain
 
     from ledger.store import LedgerAway
 
@@ -87,6 +90,11 @@ def run_list(args: argparse.Namespace) -> int:
         return 2
     try:
         attempts = ledger.attempts(since=args.since, until=args.until, limit=args.limit)
+        first = next(attempts, None)  # they may be millions: never all at once
+        if first is None:
+            _say_of_others(args)
+        else:
+            attempts = chain([first], attempts)
         if args.json:
             for attempt in attempts:
                 print(json.dumps(attempt, ensure_ascii=False))
@@ -185,6 +193,7 @@ def _opened(args: argparse.Namespace) -> "Ledger | None":
         _say(
             f"there is no ledger at {url.removeprefix('sqlite:///')} yet: the gateway makes it when it starts"
         )
+        _say_of_others(args)
         return None
     try:
         return open_ledger(url)
@@ -193,13 +202,25 @@ def _opened(args: argparse.Namespace) -> "Ledger | None":
         return None
 
 
-def _configured(path: str) -> str | None:
-    import os
+def _say_of_others(args: argparse.Namespace) -> None:
+    """Where else to look: what `make run` does without a provider's key is in a ledger of its own."""
+    from pathlib import Path
 
+    url = None if args.ledger else _configured(args.config)
+    if url is None or not url.startswith("sqlite:///"):
+        return
+    folder = Path(url.removeprefix("sqlite:///")).parent
+    for name in STAND_IN_LEDGERS:
+        if (folder / name).exists():
+            _say(f"another ledger is here: --ledger sqlite:///{folder / name}")
+
+
+def _configured(path: str) -> str | None:
+    from faregate.secrets_file import environment
     from gateway.config import ConfigProblems, load
 
     try:
-        settings = load(path, os.environ, needs_secrets=False).gateway
+        settings = load(path, environment(path), needs_secrets=False).gateway
     except ConfigProblems as wrong:
         for problem in wrong.problems:
             _say(str(problem))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faregate import check, explain
+from faregate import check, explain, secrets_file
 
 EXAMPLE = "faregate.example.toml"
 
@@ -95,6 +95,35 @@ def test_a_decision_is_explained_with_every_rule(tmp_path: Path, capsys: pytest.
     assert '  matches  "interactive chat" -> fast: this rule decides' in out
     assert 'groq: provider "groq" is off: GROQ_API_KEY is not set' in out
     assert "canary" not in out
+
+
+def test_without_any_key_it_says_how_to_explain_the_simulated_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    request = saved(tmp_path / "request.json", '{"model": "small", "messages": []}')
+    config = saved(tmp_path / "faregate.toml", Path(EXAMPLE).read_text(encoding="utf-8"))
+
+    assert command("explain", request, "--config", config) == 1
+    assert "--simulated explains what `make run` does without one" in capsys.readouterr().out
+
+    assert command("explain", request, "--config", config, "--simulated") == 0
+    out = capsys.readouterr().out
+    assert "tier small, luna then" in out
+    assert "--simulated" not in out
+
+
+def test_secrets_that_a_first_start_made_are_not_missed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = saved(tmp_path / "faregate.toml", Path(EXAMPLE).read_text(encoding="utf-8"))
+    assert command("check", "--config", config) == 0
+    assert "FAREGATE_KEY_SECRET, which is not set" in capsys.readouterr().out
+
+    secrets_file.make(tmp_path / secrets_file.FOLDER)
+
+    assert command("check", "--config", config) == 0
+    assert "which is not set" not in capsys.readouterr().out
 
 
 def test_a_refusal_is_explained_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

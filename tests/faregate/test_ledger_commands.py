@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from faregate.ledger_commands import register
+from faregate.secrets_file import SIMULATED_LEDGER
 from ledger.store import open_ledger
 from tests.ledger.builders import NOON_MS, attempt, books, unpriced
 
@@ -89,6 +90,27 @@ def test_what_does_not_add_up_is_listed_and_can_be_built_again(
     told = json.loads(capsys.readouterr().out)
     assert told["findings"][0].endswith("output_text is 0, the rows make 30")
     assert run("verify", "--rebuild", "--ledger", url) == 0
+
+
+def test_who_finds_nothing_is_told_of_the_simulated_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[2] / "faregate.example.toml"
+    (tmp_path / "faregate.toml").write_text(example.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.delenv("LEDGER_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".faregate").mkdir()
+    other = f"sqlite:///.faregate/{SIMULATED_LEDGER}"
+    open_ledger(other).close()
+
+    assert run("list", "--since", "2026-11-01") == 2
+    assert capsys.readouterr().err.endswith(f"another ledger is here: --ledger {other}\n")
+
+    open_ledger("sqlite:///.faregate/ledger.db").close()
+    assert run("list", "--since", "2026-11-01") == 0
+    assert capsys.readouterr().err == f"another ledger is here: --ledger {other}\n"
+    assert run("list", "--since", "2026-11-01", "--ledger", other) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_missing_ledger_or_file_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
