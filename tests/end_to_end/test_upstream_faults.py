@@ -15,7 +15,7 @@ from gateway.upstream.own import OwnUpstream
 from gateway.upstream.resolve import Endpoint
 from gateway.upstream.settings import Settings
 from routers.health import Health
-from tests.end_to_end.faulty import Client, both_clients, run, setting, settled
+from tests.end_to_end.faulty import Client, both_clients, own_first, run, setting, settled
 from tests.end_to_end.harness import PROVIDER_KEY
 from tests.fakes.provider import HangingPort, Pace, RefusingPort, TlsKind
 
@@ -53,7 +53,7 @@ MOVES: Sequence[Any] = [
 ]
 
 
-@both_clients
+@own_first
 @pytest.mark.parametrize(("fault", "stream", "state", "failure", "alone"), MOVES)
 def test_an_answer_that_is_none_moves_to_the_next_deployment(
     tmp_path: Path,
@@ -102,7 +102,7 @@ def test_an_answer_that_is_none_moves_to_the_next_deployment(
     run(trial())
 
 
-@both_clients
+@own_first
 def test_a_refused_connection_moves_at_once_and_says_so_once(tmp_path: Path, kind: Client) -> None:  # U1
     async def trial() -> None:
         async with setting(tmp_path, kind=kind) as s:
@@ -115,7 +115,7 @@ def test_a_refused_connection_moves_at_once_and_says_so_once(tmp_path: Path, kin
     run(trial())
 
 
-@both_clients
+@own_first
 def test_a_refused_connection_alone_is_tried_at_most_three_times(tmp_path: Path, kind: Client) -> None:  # U2
     async def trial() -> None:
         async with setting(tmp_path, kind=kind, alone=True) as s:
@@ -250,7 +250,7 @@ def test_a_good_certificate_of_an_own_authority_is_taken(tmp_path: Path, kind: C
     run(trial())
 
 
-@both_clients
+@own_first
 def test_a_handshake_that_stalls_is_given_up(tmp_path: Path, kind: Client) -> None:  # U7
     async def trial() -> None:
         async with setting(tmp_path, kind=kind, tls="stalls", lines="connect_seconds = 0.3") as s:
@@ -317,7 +317,7 @@ def test_a_connection_that_died_while_idle_is_no_attempt(
     run(trial())
 
 
-@both_clients
+@own_first
 def test_a_first_token_that_comes_too_late_moves_to_the_next_deployment(
     tmp_path: Path, kind: Client
 ) -> None:  # U28
@@ -335,7 +335,7 @@ def test_a_first_token_that_comes_too_late_moves_to_the_next_deployment(
     run(trial())
 
 
-@both_clients
+@own_first
 def test_a_first_token_that_comes_too_late_alone_is_a_timeout(tmp_path: Path, kind: Client) -> None:  # U28
     async def trial() -> None:
         async with setting(tmp_path, kind=kind, alone=True, tier="first_token_seconds = 0.1") as s:
@@ -349,7 +349,7 @@ def test_a_first_token_that_comes_too_late_alone_is_a_timeout(tmp_path: Path, ki
     run(trial())
 
 
-@both_clients
+@own_first
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_endless_drip_ends_at_the_total_limit(tmp_path: Path, kind: Client, stream: bool) -> None:  # U31
     async def trial() -> None:

@@ -74,7 +74,7 @@ def test_a_stream_that_breaks_ends_as_broken_and_nobody_else_is_asked(
     run(trial())
 
 
-@both_clients
+@own_first
 def test_an_endless_drip_after_the_first_content_ends_at_the_total_limit(
     tmp_path: Path, kind: Client
 ) -> None:  # U31
@@ -130,7 +130,7 @@ def test_a_slow_first_token_is_kept_alive_by_comments_and_commits_the_status(
     run(trial())
 
 
-@both_clients
+@own_first
 def test_a_stream_without_its_usage_is_estimated_and_ends_well(tmp_path: Path, kind: Client) -> None:  # U33
     async def trial() -> None:
         async with setting(tmp_path, kind=kind) as s:
@@ -260,7 +260,7 @@ def test_counts_that_cannot_be_are_flagged_and_never_touch_the_answer(tmp_path: 
     run(trial(), within_seconds=40)
 
 
-@both_clients
+@own_first
 def test_both_names_of_an_answer_by_another_model_are_kept(tmp_path: Path, kind: Client) -> None:  # U49
     async def trial() -> None:
         async with setting(tmp_path, kind=kind) as s:

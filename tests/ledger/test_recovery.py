@@ -179,7 +179,7 @@ def test_a_spool_torn_at_any_byte_gives_what_is_whole(tmp_path: Path) -> None:
 
 
 def test_killed_at_random_moments_it_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    _kill_again_and_again(tmp_path, rounds=10)
+    _kill_again_and_again(tmp_path, rounds=6)
 
 
 @pytest.mark.slow
