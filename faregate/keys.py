@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ def register(subparsers: Any) -> None:
     create.add_argument(
         "--tokens-per-minute", type=_positive, metavar="N", help="default: no limit of its own"
     )
-    create.set_defaults(run=run_create)
+    create.set_defaults(run=_saying_what_is_away(run_create))
 
     listing = verbs.add_parser(
         "list",
@@ -72,7 +72,7 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     listing.add_argument("--json", action="store_true", help="one JSON line a key")
-    listing.set_defaults(run=run_list)
+    listing.set_defaults(run=_saying_what_is_away(run_list))
 
     revoke = verbs.add_parser(
         "revoke",
@@ -82,12 +82,28 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     revoke.add_argument("key_id", metavar="KEY_ID", help="the public id that `keys list` shows")
-    revoke.set_defaults(run=run_revoke)
+    revoke.set_defaults(run=_saying_what_is_away(run_revoke))
 
     for verb in (create, listing, revoke):
         verb.add_argument(
             "--config", metavar="FILE", default="faregate.toml", help="default: ./faregate.toml"
         )
+
+
+def _saying_what_is_away(work: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """The same work; a ledger that cannot be read is a sentence, and its address is not in it."""
+
+    def run(args: argparse.Namespace) -> int:
+        from gateway.app import StartFailed
+        from ledger.store import LedgerAway, LedgerTooNew, NotALedgerUrl
+
+        try:
+            return work(args)
+        except (LedgerAway, LedgerTooNew, NotALedgerUrl, StartFailed) as wrong:
+            print(f"faregate keys: the ledger cannot be used: {wrong}", file=sys.stderr)
+            return 2
+
+    return run
 
 
 def _positive(text: str) -> int:

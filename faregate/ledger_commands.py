@@ -102,7 +102,7 @@ def run_list(args: argparse.Namespace) -> int:
             for line in table(attempts):
                 print(line)
     except LedgerAway as wrong:
-        return _say(str(wrong))
+        return _say(f"the ledger cannot be used: {wrong}")
     except BrokenPipeError:  # a reader such as `head` has seen enough
         sys.stderr.close()
     finally:
@@ -125,7 +125,7 @@ def run_verify(args: argparse.Namespace) -> int:
             rebuild_totals(ledger)
         findings = verify(ledger)
     except LedgerAway as wrong:
-        return _say(str(wrong))
+        return _say(f"the ledger cannot be used: {wrong}")
     finally:
         ledger.close()
     if args.json:
@@ -198,7 +198,7 @@ def _opened(args: argparse.Namespace) -> "Ledger | None":
     try:
         return open_ledger(url)
     except (LedgerAway, LedgerTooNew, NotALedgerUrl) as wrong:
-        _say(str(wrong))
+        _say(f"the ledger cannot be used: {wrong}")
         return None
 
 

@@ -160,6 +160,20 @@ def test_the_machines_own_key_is_made_anew_after_it_was_revoked(folder: Path) ->
         assert len(ledger.list_keys()) == 2
 
 
+@pytest.mark.parametrize("words", ["list", "create --team search", "revoke key_1"])
+def test_a_ledger_that_is_away_is_said_without_its_address(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEDGER_URL", "postgresql://faregate:password@127.0.0.1:1/ledger")
+
+    assert main(["keys", *words.split()]) == 2
+
+    said = capsys.readouterr()
+    assert said.err.startswith("faregate keys: the ledger cannot be used: ")
+    assert "password" not in said.err
+    assert said.out == ""
+
+
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5"])
 def test_a_limit_that_is_no_number_is_said_so(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
