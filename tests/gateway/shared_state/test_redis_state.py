@@ -20,6 +20,7 @@ from gateway.shared_state.limits import BudgetSpec, TeamLimits, Window
 from gateway.shared_state.redis_state import RedisSettings, RedisState
 from pricing.money import PicoUsd
 from tests.gateway.shared_state.redis_server import Server, start, stop
+from tests.patience import in_time
 
 T = TypeVar("T")
 DOLLAR = 10**12
@@ -382,7 +383,7 @@ def kill(server: Server) -> None:
 def test_without_redis_a_process_keeps_to_its_share(
     own_redis: Server, away: Callable[[Server], None]
 ) -> None:
-    async def work() -> tuple[int, float, float]:
+    async def work() -> tuple[int, float]:
         settings = replace(QUICK, share=0.25)
         async with state(own_redis, [budget(limit=1000)], settings=settings) as one:
             one.settle(await granted(one, demand(200)), cost=PicoUsd(200), tokens=1)
@@ -392,7 +393,7 @@ def test_without_redis_a_process_keeps_to_its_share(
             waits: list[float] = []
             for _ in range(60):
                 begun = time.monotonic()
-                got = await ask(one, demand(10))
+                got = await in_time(ask(one, demand(10)), 0.5)  # it waits 0.1 for Redis
                 waits.append(time.monotonic() - begun)
                 if isinstance(got, Admission):
                     admitted += 10
@@ -400,11 +401,10 @@ def test_without_redis_a_process_keeps_to_its_share(
             assert one.degraded
             refusal = await refused(one, demand(10))
             assert refusal.code == "budget_exceeded"
-            return admitted, max(waits), sorted(waits)[50]
+            return admitted, sorted(waits)[50]
 
-    admitted, longest, usual = run(work())
+    admitted, usual = run(work())
     assert admitted == 200  # a quarter of the 800 that were left
-    assert longest < 0.5  # 0.1 and what a busy machine adds
     assert usual < 0.05
 
 
