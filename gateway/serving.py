@@ -1066,14 +1066,6 @@ async def run(
     """
     hooks = hooks or ServingHooks()
     loop = asyncio.get_running_loop()
-    data_socket = bind(settings.listen)
-    try:
-        admin_socket = bind(settings.admin_listen)
-    except OSError:
-        data_socket.close()
-        raise
-    data = Listener(data_app, data_socket, settings=settings, hooks=hooks, lifespan=False)
-    admin = Listener(admin_app, admin_socket, settings=settings, hooks=ServingHooks(), lifespan=True)
     stop = asyncio.Event()
 
     def stopping() -> None:
@@ -1081,19 +1073,21 @@ async def run(
             hooks.draining()
             stop.set()
 
+    # Before the sockets: whoever has reached us may already want us to stop.
     handled = {signal.SIGTERM: stopping, signal.SIGINT: stopping, signal.SIGHUP: hooks.reload}
     for number, handler in handled.items():
         loop.add_signal_handler(number, handler)
     try:
-        await admin.start()
-        await data.start()
-        hooks.listening(address_of(data_socket), address_of(admin_socket))
-        await stop.wait()
-        await data.stop(settings.drain_seconds)
-        await admin.stop(min(1.0, settings.drain_seconds))
+        with bind(settings.listen) as data_socket, bind(settings.admin_listen) as admin_socket:
+            data = Listener(data_app, data_socket, settings=settings, hooks=hooks, lifespan=False)
+            admin = Listener(admin_app, admin_socket, settings=settings, hooks=ServingHooks(), lifespan=True)
+            await admin.start()
+            await data.start()
+            hooks.listening(address_of(data_socket), address_of(admin_socket))
+            await stop.wait()
+            await data.stop(settings.drain_seconds)
+            await admin.stop(min(1.0, settings.drain_seconds))
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
-        data_socket.close()
-        admin_socket.close()
     return 0

@@ -9,6 +9,7 @@ send SIGKILL or SIGTERM, wait for its end, and say how it ended.
 import asyncio
 import gc
 import os
+import random
 import signal
 import socket
 import sys
@@ -84,11 +85,20 @@ async def starter(environ: dict[str, str]) -> AsyncGenerator[Starter]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Ports that nobody has just now, nor gets by chance.
+
+    They are below those that the system gives to whoever calls: else a call to a gateway that is not up yet can
+    have the very port it calls, and reach itself.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randint(20_000, 32_000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        if port not in ports:
+            ports.append(port)
     return ports
 
 
