@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,13 +126,23 @@ async def kill_again_and_again(made: Scene, times: int, random: Random) -> None:
     load = asyncio.create_task(made.load.run())
     for _ in range(times):
         pid = await made.start()
-        await made.load.until(random.randint(0, 40))
+        await unless_ended(load, made.load.until(random.randint(0, 40)))
         await asyncio.sleep(random.uniform(0.0, 0.02))
         await made.starter.kill(pid)
     load.cancel()
     await asyncio.wait([load])
     await made.provider.no_open_requests()
     assert await made.starter.stop(await made.start()) == 0
+
+
+async def unless_ended(load: asyncio.Task[None], waiting: Coroutine[Any, Any, None]) -> None:
+    """Wait, but not for the answers of a load that ended over a bad one."""
+    task = asyncio.create_task(waiting)
+    done, _ = await asyncio.wait({task, load}, return_when=asyncio.FIRST_COMPLETED)
+    if load in done:
+        task.cancel()
+        load.result()
+    await task
 
 
 def rows(folder: Path, table: str) -> list[dict[str, Any]]:
