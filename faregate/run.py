@@ -236,7 +236,7 @@ def banner(
         f"  export OPENAI_BASE_URL={base} CODEX_API_KEY={key}",
         "",
         "Try it",
-        f"  curl -s {base}/chat/completions -H 'authorization: Bearer {key}' \\",
+        f"  curl -s -w '\\n' {base}/chat/completions -H 'authorization: Bearer {key}' \\",
         "    -H 'content-type: application/json' \\",
         """    -d '{"model": "auto", "messages": [{"role": "user", "content": "Say hello."}]}'""",
         "",

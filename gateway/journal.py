@@ -5,6 +5,7 @@ A line that finds the queue full is dropped and counted. No line holds a text of
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 
@@ -89,7 +90,7 @@ class Journal:
 
     def event(self, event: str, facts: Mapping[str, object]) -> None:
         """Something that an operator should see."""
-        self._put(_encode({"event": event, **facts}))
+        self._put(_encode({"at_ms": time.time_ns() // 1_000_000, "event": event, **facts}))
 
     def _write(self) -> None:
         while not self._stop.wait(FLUSH_SECONDS):

@@ -441,6 +441,39 @@ _NOT_ROWS = (IntegrityError, DataError, OverflowError, NotAnEntry)
 """What a database says about rows that it will never take."""
 
 
+_REASONS = (
+    ("password authentication failed", "it does not take this user with this password"),
+    ("no pg_hba.conf entry", "it lets nobody in from here by this user"),
+    ("does not exist", "it has no such database, user or table"),
+    ("connection refused", "nobody listens at its address"),
+    ("resolve host", "the name of its machine is not known"),
+    ("translate host name", "the name of its machine is not known"),
+    ("timeout", "it did not answer in time"),
+    ("timed out", "it did not answer in time"),
+    ("too many", "it has no connection left"),
+    ("is starting up", "it is starting"),
+    ("shutting down", "it is shutting down"),
+    ("closed the connection", "it closed the connection"),
+    ("database is locked", "another process holds it"),
+    ("unable to open database file", "its file cannot be opened"),
+    ("not a directory", "its file cannot be opened"),
+    ("file exists", "its file cannot be opened"),
+    ("permission denied", "its file cannot be opened"),
+    ("disk is full", "its disk is full"),
+    ("readonly", "its file may not be written"),
+    ("not a database", "its file is no ledger"),
+)
+
+
+def _reason_of(wrong: DBAPIError) -> str:
+    """What the driver said, in words of our own: its may hold values, a host or a user."""
+    said = str(wrong.orig).lower()
+    for words, reason in _REASONS:
+        if words in said:
+            return f"the database cannot be used: {reason}"
+    return f"the database cannot be used: {type(wrong.orig).__name__}"
+
+
 @contextmanager
 def _away_is_said() -> Generator[None]:
     try:
@@ -448,8 +481,7 @@ def _away_is_said() -> Generator[None]:
     except (IntegrityError, DataError):
         raise
     except DBAPIError as wrong:
-        # The text of the original may hold values or a host; its class says enough.
-        raise LedgerAway(f"the database said {type(wrong.orig).__name__}") from None
+        raise LedgerAway(_reason_of(wrong)) from None
     except SQLAlchemyError as wrong:
         raise LedgerAway(f"the database cannot be used: {type(wrong).__name__}") from None
 

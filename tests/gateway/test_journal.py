@@ -1,6 +1,8 @@
 """The log's line of a request: all that leads to its rows, and nothing of its texts."""
 
+import json
 import os
+import time
 
 from gateway.journal import Journal
 from ledger.entry import Admitted, Attempt, Closed
@@ -59,3 +61,17 @@ def test_what_is_unknown_is_null() -> None:
         b'"team":"search","tier":"fast","rule":"interactive chat","task_kind":"chat","deployment":null,'
         b'"attempts":0,"cost_usd":null,"usage_source":null,"duration_ms":6}\n'
     )
+
+
+def test_an_event_says_when_it_was() -> None:
+    reader, writer = os.pipe()
+    journal = Journal(writer)
+    before = time.time_ns() // 1_000_000
+    journal.event("config_taken", {"digest": "d1"})
+    journal.close()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        line = json.loads(pipe.read())
+    at_ms = line.pop("at_ms")
+    assert before <= at_ms <= time.time_ns() // 1_000_000
+    assert line == {"event": "config_taken", "digest": "d1"}

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -351,6 +352,19 @@ def test_a_database_that_is_away_is_said_without_its_password(tmp_path: object) 
     with pytest.raises(LedgerAway):
         later.append([books()])
     later.close()
+
+
+def test_why_a_database_cannot_be_used_is_said_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    file.write_bytes(b"these are not pages of a database " * 100)
+    for url, reason in (
+        ("postgresql://someone:hunter2@127.0.0.1:1/x", "nobody listens at its address"),
+        ("postgresql://someone:hunter2@nowhere.invalid/x", "the name of its machine is not known"),
+        (f"sqlite:///{file}", "its file is no ledger"),
+        (f"sqlite:///{file}/ledger.db", "its file cannot be opened"),
+    ):
+        with pytest.raises(LedgerAway, match=f"^the database cannot be used: {reason}$"):
+            open_ledger(url)
 
 
 small = st.integers(0, 10**12)
