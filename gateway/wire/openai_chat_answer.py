@@ -145,6 +145,13 @@ _decode: Final = msgspec.json.Decoder(_Event, float_hook=_exact).decode
 _NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
+LESSONS = 8  # how often a stream may show another form of event before it is parsed event by event
+_OTHER_TEXT: Final = "another text"
+_PLAIN_TEXT: Final = bytes(
+    byte for byte in range(0x20, 0x7F) if byte not in b'"\\'
+)  # stands for itself in JSON
+
+
 class ChatAnswer:
     """What has been seen of one answer: its text's length, its usage, its names. Memory does not grow with it."""
 
@@ -170,8 +177,8 @@ class ChatAnswer:
         self._usage_is_last = False  # usage came with or after the last piece of text
         self._failed = False  # the provider reported an error
         self._inference_geo: str | None = None
-        self.events = 0  # events, or bodies, of this wire's form
-        self.text_bytes = 0  # UTF-8 length of all text the model produced
+        self.events: int = 0  # events, or bodies, of this wire's form
+        self.text_bytes: int = 0  # UTF-8 length of all text the model produced
         self.content_seen = False
         """A choice came with text, a tool call, a refusal, reasoning or a finish reason."""
         self.finished = False
@@ -358,7 +365,18 @@ class ChatAnswer:
 class ChatStream(ChatAnswer):
     """Meter and filter of one streamed answer."""
 
-    __slots__ = ("_began", "_done", "_drop_usage", "_dropped", "_is_between", "_splitter", "error")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_began",
+        "_done",
+        "_drop_usage",
+        "_dropped",
+        "_is_between",
+        "_lessons",
+        "_splitter",
+        "error",
+    )
 
     def __init__(self, *, dialect: str, drop_usage: bool, counter: Counter = quarter_of_bytes) -> None:
         """`drop_usage`: keep back events that are nothing but usage, because the client did not ask for them."""
@@ -369,6 +387,11 @@ class ChatStream(ChatAnswer):
         self._began = False
         self._dropped = False  # the last event was kept back
         self._done = False  # an event was too long, or the body ended
+        # What stands before and after the text of the last event, if it was nothing but a piece of text: most
+        # streams are one such event after the other, and are told by that without being parsed.
+        self._before = b""
+        self._after = b""
+        self._lessons = LESSONS
         self.error: StreamProblem | None = None
 
     def feed(self, data: bytes) -> bytes:
@@ -477,6 +500,16 @@ class ChatStream(ChatAnswer):
 
     def _event(self, payload: bytes) -> bool:
         """Count one event's payload; True if the event may go to the client."""
+        before = self._before
+        if before and payload.startswith(before) and payload.endswith(self._after):
+            text = payload[len(before) : -len(self._after)]
+            if text and not text.translate(None, _PLAIN_TEXT):
+                self.events += 1
+                self.text_bytes += len(text)
+                self.content_seen = True
+                self._usage_is_last = False
+                return self.error is None
+        self._before = b""
         try:
             event = _decode(payload)
         except _NOT_DECODED:
@@ -489,6 +522,8 @@ class ChatStream(ChatAnswer):
                     self.error = StreamProblem(kind="not_json")
                 return False
         is_usage = self.take(event)
+        if self._lessons and not self._failed and not is_usage:
+            self._learn(event, payload)
         if self._failed and self.error is None:
             words = provider_words(payload)
             self.error = StreamProblem(
@@ -499,6 +534,36 @@ class ChatStream(ChatAnswer):
                 status=words.status,
             )
         return self.error is None and not (is_usage and self._drop_usage)
+
+    def _learn(self, event: _Event, payload: bytes) -> None:
+        """If the event is a piece of text and nothing else that counts, keep what stands around the text."""
+        if (
+            not event.choices
+            or len(event.choices) != 1
+            or event.usage is not None
+            or event.x_groq is not None
+        ):
+            return
+        choice = event.choices[0]
+        message = choice.delta
+        if message is None or choice.finish_reason or choice.usage is not None:
+            return
+        content = message.content
+        if not content or type(content) is not str or message != _Message(content=content):
+            return
+        self._lessons -= 1
+        text = content.encode()
+        start = payload.find(b'"', payload.find(b'"content"') + len(b'"content"')) + 1
+        if payload[start : start + len(text)] != text:
+            return
+        before, after = payload[:start], payload[start + len(text) :]
+        message.content = _OTHER_TEXT  # is it this text that counts, and nothing but it that changes?
+        try:
+            is_known = _decode(before + _OTHER_TEXT.encode() + after) == event
+        except _NOT_DECODED:
+            return
+        if is_known:
+            self._before, self._after = before, after
 
 
 def read_whole(
