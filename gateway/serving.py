@@ -15,9 +15,9 @@ What a person on call should know:
 
 For the application a scope carries hooks beside ASGI's own: it may set `on_left` (called when the
 client of this request is gone; for one that was gone before, the scope has `left`) and `on_drain` (called when
-the drain time is over), and may call `cut` (ends the answer by closing, with no end mark) and `answer` (a whole
-answer in one step instead of two messages); an id that it sets as `request_id` is the one that a failure is
-answered with. `receive` gives the whole body at once.
+the drain time is over), and may call `cut` (ends the answer by closing, with no end mark) and `answer` and
+`write` (a whole answer, a piece of one, without a message); an id that it sets as `request_id` is the one that a
+failure is answered with. `receive` gives the whole body at once.
 """
 
 import asyncio
@@ -240,6 +240,13 @@ class Turn:
             return False
         self._start(status, headers)
         self._piece(body, last=True)
+        return True
+
+    def write(self, piece: bytes) -> bool:
+        """A piece of a begun answer at once; False: nothing was done, as it would have to wait or nobody is there."""
+        if not self.started or self.left or self.complete or self._wire.flow.write_paused:
+            return False
+        self._piece(piece, last=False)
         return True
 
     def cut(self) -> None:
@@ -659,6 +666,7 @@ class Wire(HttpToolsProtocol):
         )
         scope["cut"] = turn.cut
         scope["answer"] = turn.answer
+        scope["write"] = turn.write
         self.reading = turn
         self.stage = _BODY
         self._chunked = b"transfer-encoding" in special

@@ -72,7 +72,9 @@ class AsgiSink:
 
     async def send(self, data: bytes) -> None:
         """See Sink."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        write = self._scope.get("write")
+        if write is None or not write(data):
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes) -> None:
         """See Sink."""

@@ -374,6 +374,7 @@ class ChatStream(ChatAnswer):
         "_dropped",
         "_is_between",
         "_lessons",
+        "_line",
         "_splitter",
         "error",
     )
@@ -391,11 +392,19 @@ class ChatStream(ChatAnswer):
         # streams are one such event after the other, and are told by that without being parsed.
         self._before = b""
         self._after = b""
+        self._line = b""  # `data: ` and what stands before, if the event ends in a blank line
         self._lessons = LESSONS
         self.error: StreamProblem | None = None
 
     def feed(self, data: bytes) -> bytes:
         """What may go to the client now. It is `data` itself if that is whole events and all may go."""
+        line = self._line
+        if line and self._is_between and data.startswith(line) and data.endswith(self._after):
+            text = data[len(line) : -len(self._after)]
+            if text and not text.translate(None, _PLAIN_TEXT) and len(data) <= MAX_EVENT_BYTES:
+                self._take_text(len(text))
+                self._dropped = False
+                return data
         if (
             self._is_between
             and data[-2:] == b"\n\n"
@@ -424,6 +433,7 @@ class ChatStream(ChatAnswer):
         if self._done:
             return b""
         self._done = True
+        self._before = self._line = b""
         event = self._splitter.held
         if not event:
             return b""
@@ -485,6 +495,7 @@ class ChatStream(ChatAnswer):
                 out.append(event)
         if too_long:
             self._done = True
+            self._before = self._line = b""
             self._splitter = EventSplitter()  # let go of what it holds
             if self.error is None:
                 self.error = StreamProblem(kind="too_long")
@@ -504,12 +515,9 @@ class ChatStream(ChatAnswer):
         if before and payload.startswith(before) and payload.endswith(self._after):
             text = payload[len(before) : -len(self._after)]
             if text and not text.translate(None, _PLAIN_TEXT):
-                self.events += 1
-                self.text_bytes += len(text)
-                self.content_seen = True
-                self._usage_is_last = False
-                return self.error is None
-        self._before = b""
+                self._take_text(len(text))
+                return True
+        self._before = self._line = b""
         try:
             event = _decode(payload)
         except _NOT_DECODED:
@@ -522,7 +530,7 @@ class ChatStream(ChatAnswer):
                     self.error = StreamProblem(kind="not_json")
                 return False
         is_usage = self.take(event)
-        if self._lessons and not self._failed and not is_usage:
+        if self._lessons and self.error is None and not self._failed and not is_usage:
             self._learn(event, payload)
         if self._failed and self.error is None:
             words = provider_words(payload)
@@ -564,6 +572,15 @@ class ChatStream(ChatAnswer):
             return
         if is_known:
             self._before, self._after = before, after
+            if after.endswith(b"\n\n"):
+                self._line = b"data: " + before
+
+    def _take_text(self, size: int) -> None:
+        """Count an event that is nothing but so many bytes of text."""
+        self.events += 1
+        self.text_bytes += size
+        self.content_seen = True
+        self._usage_is_last = False
 
 
 def read_whole(
