@@ -177,7 +177,9 @@ def lines(facts: "RequestFacts", seen: "Classification", found: "Explanation") -
         text.append(f"Decided:   {where}, {' then '.join(decision.deployments)} ({decision.rule})")
         text += [f"  because  {reason}" for reason in decision.because]
     else:
-        text.append(f"Refused:   {decision.code}: {decision.message}")
+        # The reasons in it follow, one a line.
+        message = decision.message.partition(": ")[0] if decision.passed_over else decision.message
+        text.append(f"Refused:   {decision.code}: {message}")
     if decision.passed_over:
         text += ["", "Passed over:"]
         text += [f"  {passed.deployment}: {passed.reason}" for passed in decision.passed_over]

@@ -178,7 +178,9 @@ def _by_rules(
         if plan.deployments:
             return plan.decision(DEFAULT, because, passed_over)
         passed_over += plan.passed_over if policy.default not in tried else ()
-        return _nobody(f'tier "{policy.default}"', passed_over)
+        if tried <= {policy.default}:
+            return _nobody(f'tier "{policy.default}"', passed_over)
+        return _nobody(f"the tiers {_listed(sorted(tried | {policy.default}))}", passed_over)
     because = (*because, f'the default tier "{policy.default}" may not be used here')
     return _first_that_can(policy, facts, limits, allowed_tiers, health, at, because)
 

@@ -285,6 +285,28 @@ def test_a_rule_whose_tier_cannot_take_the_request_leaves_it_to_the_next() -> No
     assert 'no deployment of tier "fast" can take this request' in found.because
 
 
+def test_every_tier_that_was_tried_is_named_when_nobody_can_take_the_request() -> None:
+    off = 'provider "openai" is off: OPENAI_API_KEY is not set'
+    house = policy(
+        deployment("terra", off_because=off),
+        deployment("luna", off_because=off),
+        tiers=[
+            TierSpec(name="standard", choices=((("terra", 1),),)),
+            TierSpec(name="fast", choices=((("luna", 1),),)),
+        ],
+        rules=[FAST_CHAT],
+    )
+    chat = RequestFacts(model="auto")
+    assert refused(ask(house, chat)) == (
+        "no_deployment",
+        f'nothing in the tiers "fast", "standard" can take this request: "luna": {off}; "terra": {off}',
+    )
+    assert refused(ask(house, "fast")) == (
+        "no_deployment",
+        f'nothing in tier "fast" can take this request: "luna": {off}',
+    )
+
+
 def test_deployments_that_rest_come_last_and_the_one_that_rests_shortest_first_of_them() -> None:
     house = policy(
         deployment("a"), deployment("b"), deployment("c"),
