@@ -85,7 +85,7 @@ class Options:
     simulated: bool = False
     receipt: Callable[[Admitted, Closed], None] | None = None  # called on the loop when books close
     event: Callable[[str, Mapping[str, object]], None] | None = (
-        None  # called on the loop beside each such line
+        None  # called on the loop with each event logged
     )
     log_fd: int | None = 1
     listening: Callable[[Started], None] = _nothing

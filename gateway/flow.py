@@ -41,9 +41,9 @@ from routers.policy import AUTO
 
 CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"
-LARGE_BODY = (
-    512 * 1024
-)  # bytes; from here on a body is read beside the loop: made to be slow, it takes seconds
+LARGE_BODY = 512 * 1024
+"""Bytes. From here on a body is read beside the loop: one that is made to be slow takes seconds."""
+
 NOT_WRITTEN = "this request could not be written down, so it is not sent"
 _ANY = CallerLimits()
 _JSON = (b"application/json", b"text/json")

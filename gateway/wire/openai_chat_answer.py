@@ -144,12 +144,10 @@ def _refuse_constant(name: str) -> NoReturn:
 _decode: Final = msgspec.json.Decoder(_Event, float_hook=_exact).decode
 _NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
-
 LESSONS = 8  # how often a stream may show another form of event before it is parsed event by event
 _OTHER_TEXT: Final = "another text"
-_PLAIN_TEXT: Final = bytes(
-    byte for byte in range(0x20, 0x7F) if byte not in b'"\\'
-)  # stands for itself in JSON
+# What stands for itself in a JSON text:
+_PLAIN_TEXT: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
 
 
 class ChatAnswer:
@@ -399,12 +397,9 @@ class ChatStream(ChatAnswer):
     def feed(self, data: bytes) -> bytes:
         """What may go to the client now. It is `data` itself if that is whole events and all may go."""
         line = self._line
-        if line and self._is_between and data.startswith(line) and data.endswith(self._after):
-            text = data[len(line) : -len(self._after)]
-            if text and not text.translate(None, _PLAIN_TEXT) and len(data) <= MAX_EVENT_BYTES:
-                self._take_text(len(text))
-                self._dropped = False
-                return data
+        if line and self._is_between and len(data) <= MAX_EVENT_BYTES and self._took_known(line, data):
+            self._dropped = False
+            return data
         if (
             self._is_between
             and data[-2:] == b"\n\n"
@@ -512,11 +507,8 @@ class ChatStream(ChatAnswer):
     def _event(self, payload: bytes) -> bool:
         """Count one event's payload; True if the event may go to the client."""
         before = self._before
-        if before and payload.startswith(before) and payload.endswith(self._after):
-            text = payload[len(before) : -len(self._after)]
-            if text and not text.translate(None, _PLAIN_TEXT):
-                self._take_text(len(text))
-                return True
+        if before and self._took_known(before, payload):
+            return True
         self._before = self._line = b""
         try:
             event = _decode(payload)
@@ -575,12 +567,18 @@ class ChatStream(ChatAnswer):
             if after.endswith(b"\n\n"):
                 self._line = b"data: " + before
 
-    def _take_text(self, size: int) -> None:
-        """Count an event that is nothing but so many bytes of text."""
+    def _took_known(self, before: bytes, event: bytes) -> bool:
+        """Count an event that is the last one with another text in it; False: it is not, nothing was counted."""
+        if not (event.startswith(before) and event.endswith(self._after)):
+            return False
+        text = event[len(before) : -len(self._after)]
+        if not text or text.translate(None, _PLAIN_TEXT):
+            return False
         self.events += 1
-        self.text_bytes += size
+        self.text_bytes += len(text)
         self.content_seen = True
         self._usage_is_last = False
+        return True
 
 
 def read_whole(

@@ -105,15 +105,21 @@ def test_what_is_no_text_in_a_known_form_is_a_problem_as_ever(text: bytes) -> No
     assert state_of(quick) == state_of(careful)
 
 
-def test_a_stream_of_one_form_is_parsed_for_its_first_events_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: list[bytes] = []
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The events that were parsed."""
+    payloads: list[bytes] = []
 
     def decode(payload: bytes) -> object:
-        parsed.append(payload)
+        payloads.append(payload)
         return whole(payload)
 
     whole = openai_chat_answer._decode  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(openai_chat_answer, "_decode", decode)
+    return payloads
+
+
+def test_a_stream_of_one_form_is_parsed_for_its_first_events_only(parsed: list[bytes]) -> None:
     stream = ChatStream(dialect="openai", drop_usage=True)
     for number in range(100):
         data = b'data: {"choices":[{"delta":{"content":"word %d "}}]}\n\n' % number
@@ -129,15 +135,7 @@ def test_a_text_that_stands_twice_is_not_taken_for_the_one_that_counts() -> None
     assert stream.text_bytes == 6
 
 
-def test_a_stream_of_ever_new_forms_is_soon_not_asked_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: list[bytes] = []
-
-    def decode(payload: bytes) -> object:
-        parsed.append(payload)
-        return whole(payload)
-
-    whole = openai_chat_answer._decode  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(openai_chat_answer, "_decode", decode)
+def test_a_stream_of_ever_new_forms_is_soon_not_asked_for_one(parsed: list[bytes]) -> None:
     stream = ChatStream(dialect="openai", drop_usage=True)
     for number in range(100):
         stream.feed(b'data: {"choices":[{"delta":{"content":"word"}}],"noise":"%d"}\n\n' % number)
