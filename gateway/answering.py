@@ -9,7 +9,7 @@ import asyncio
 from urllib.parse import quote
 
 from gateway import errors, outcome
-from gateway.auth import Caller
+from gateway.asking import Asking
 from gateway.books import Books, Try, input_guessed, nothing_billed
 from gateway.errors import GatewayError
 from gateway.holding import hold_again
@@ -18,7 +18,7 @@ from gateway.outcome import Draining, Failed
 from gateway.plan import Plan
 from gateway.relay import COMMENT, read_all, until_content
 from gateway.shared_state import Admission
-from gateway.sink import Scope, Sink
+from gateway.sink import Sink
 from gateway.upstream import Call, ClientLeft, Exchange, Limits, UpstreamFailure
 from gateway.wire import headers as wire_headers
 from gateway.wire.openai_chat import ChatRequest, error_body, prepare, stream_error_event
@@ -48,42 +48,38 @@ class Answering:
     told = False  # health knows how the attempt under way went
     unbooked: tuple[Try, Failed, int] | None = None  # an attempt about to be repeated with the same key
     repeats = False  # the attempt under way is that repeat
+    total_seconds = TOTAL_SECONDS
+    first_token_seconds = FIRST_TOKEN_SECONDS
 
     def __init__(
         self,
-        *,
         services: Services,
         live: Live,
         request: ChatRequest,
         facts: RequestFacts,
-        caller: Caller,
+        asked: Asking,
         decision: Decision,
         admission: Admission,
         books: Books,
         sink: Sink,
-        outgoing: Headers,
-        answer_headers: Headers,
         request_id: str,
         started: float,
-        scope: Scope,
     ) -> None:
         self.services = services
         self.live = live
         self.request = request
         self.facts = facts
-        self.caller = caller
+        self.asked = asked
         self.decision = decision
         self.admission: Admission | None = admission
         self.books = books
         self.sink = sink
-        self.outgoing = outgoing
-        self.answer_headers = answer_headers
         self.request_id = request_id
         self.started = started
-        self.scope = scope
         tier = self.tier = live.policy.tiers.get(decision.tier)
-        self.total_seconds = tier.total_seconds if tier else TOTAL_SECONDS
-        self.first_token_seconds = tier.first_token_seconds if tier else FIRST_TOKEN_SECONDS
+        if tier is not None:
+            self.total_seconds = tier.total_seconds
+            self.first_token_seconds = tier.first_token_seconds
         self.plan = Plan(services, live, decision, due=started + self.total_seconds)
         books.hold(admission)
 
@@ -92,7 +88,7 @@ class Answering:
     async def run(self) -> None:
         """Until the books are closed."""
         self.sink.on_left(self._client_left)
-        self.scope["on_drain"] = self._drain_over
+        self.sink.on_drain(self._drain_over)
         self.services.retries.request(self.started)
         try:
             await self._attempts()
@@ -107,7 +103,7 @@ class Answering:
             raise
         finally:
             self.sink.on_left(None)
-            self.scope["on_drain"] = None
+            self.sink.on_drain(None)
             if self.exchange is not None:
                 self.exchange.cancel(ClientLeft())
 
@@ -196,7 +192,7 @@ class Answering:
         prepared = prepare(
             request, model=target.model, parameters=target.parameters, ask_usage=True, max_output_tokens=cap
         )
-        outgoing = self.outgoing
+        outgoing = self.asked.outgoing
         if services.names_attempts:
             outgoing = [*outgoing, (b"x-faregate-attempt", f"{self.request_id}.{tried.n}".encode())]
         self.drains = target.drains and not request.stream
@@ -248,7 +244,7 @@ class Answering:
 
     def _is_repeatable(self) -> bool:
         """True if the client named its request, so that a provider can tell a repeat, and it was not repeated yet."""
-        return not self.repeats and any(name == b"idempotency-key" for name, _ in self.outgoing)
+        return not self.repeats and any(name == b"idempotency-key" for name, _ in self.asked.outgoing)
 
     # ── its books ──
 
@@ -306,7 +302,7 @@ class Answering:
             target,
             self.decision.tier,
             self.facts,
-            self.caller,
+            self.asked.caller,
             self.request_id,
             self.services.wall_ms(),
             most_output,
@@ -479,7 +475,8 @@ class Answering:
     ) -> Headers:
         """The headers of an answer: what of the provider's may pass, and ours."""
         headers = wire_headers.to_client(exchange.headers)
-        headers += self.answer_headers
+        headers.append((b"x-request-id", self.request_id.encode()))
+        headers += self.asked.returned
         decision = self.decision
         headers.append((b"x-faregate-tier", decision.tier.encode() or b"-"))
         headers.append((b"x-faregate-deployment", _header_text(target.name)))
@@ -507,7 +504,8 @@ class Answering:
                 (b"content-length", b"%d" % len(body)),
                 (b"x-faregate-attempts", b"%d" % self.plan.made),
                 *self.plan.headers(),
-                *self.answer_headers,
+                (b"x-request-id", self.request_id.encode()),
+                *self.asked.returned,
             ],
             body,
         )

@@ -13,6 +13,7 @@ import hmac
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from gateway.errors import GatewayError, conflicting_credentials, invalid_api_key, rate_limit_exceeded
 
@@ -33,6 +34,7 @@ class Caller:
     regions: frozenset[str] | None = None
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    until: float = inf  # wall time in seconds (UTC) from which on the key is good no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,30 +101,33 @@ class KeyRing:
 
     def __init__(self, secret: str, rows: Iterable[KeyRow] = ()) -> None:
         self._keyed = hmac.new(secret.encode(), digestmod="sha256")  # copied for each key: begun once
-        self._rows: dict[bytes, tuple[Caller, KeyRow]] = {}
+        self._callers: dict[bytes, Caller] = {}
+        self.generation = 0  # one more whenever the keys were replaced
         self._wrong = _WrongKeys()
         self.replace(rows)
 
     def __repr__(self) -> str:
-        return f"KeyRing({len(self._rows)} keys)"
+        return f"KeyRing({len(self._callers)} keys)"
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._callers)
 
     def replace(self, rows: Iterable[KeyRow]) -> None:
         """Take these keys and forget all others."""
-        self._rows = {
-            bytes.fromhex(row.key_hash): (
-                Caller(
-                    key_id=row.key_id,
-                    team=row.team,
-                    application=row.application,
-                    tiers=row.tiers,
-                    regions=row.regions,
-                    requests_per_minute=row.requests_per_minute,
-                    tokens_per_minute=row.tokens_per_minute,
+        self.generation += 1
+        self._callers = {
+            bytes.fromhex(row.key_hash): Caller(
+                key_id=row.key_id,
+                team=row.team,
+                application=row.application,
+                tiers=row.tiers,
+                regions=row.regions,
+                requests_per_minute=row.requests_per_minute,
+                tokens_per_minute=row.tokens_per_minute,
+                until=min(
+                    inf if row.revoked_at is None else row.revoked_at,
+                    inf if row.expires_at is None else row.expires_at,
                 ),
-                row,
             )
             for row in rows
         }
@@ -137,13 +142,9 @@ class KeyRing:
         if key and len(key) <= _LONGEST_CREDENTIAL:
             keyed = self._keyed.copy()
             keyed.update(key)
-            found = self._rows.get(keyed.digest())
-            if found is not None:
-                caller, row = found
-                if (row.revoked_at is None or now < row.revoked_at) and (
-                    row.expires_at is None or now < row.expires_at
-                ):
-                    return caller
+            caller = self._callers.get(keyed.digest())
+            if caller is not None and now < caller.until:
+                return caller
         raise self._wrong.note(address, now)
 
 

@@ -7,13 +7,13 @@ Whatever goes wrong is a GatewayError, worded once, here. Before a request is ad
 """
 
 import asyncio
-from collections.abc import Mapping
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
 from gateway import errors
 from gateway.answering import Answering
+from gateway.asking import asking, limits_of, returned_headers
 from gateway.auth import Caller
 from gateway.books import Books, moment
 from gateway.errors import GatewayError
@@ -22,7 +22,6 @@ from gateway.live import Live, Services
 from gateway.recorder import CannotRecord
 from gateway.shared_state import Admission
 from gateway.sink import AsgiSink, Receive, Scope, Send, Sink
-from gateway.wire.headers import client_request_id, to_provider
 from gateway.wire.openai_chat import (
     error_body,
     facts_for,
@@ -39,14 +38,12 @@ from routers.decide import CallerLimits, Decision, Refused, decide
 from routers.facts import Classification, RequestFacts
 from routers.policy import AUTO
 
-CHAT = "/v1/chat/completions"
-MODELS = "/v1/models"
+CHAT = b"/v1/chat/completions"
+MODELS = b"/v1/models"
 LARGE_BODY = 512 * 1024
 """Bytes. From here on a body is read beside the loop: one that is made to be slow takes seconds."""
 
 NOT_WRITTEN = "this request could not be written down, so it is not sent"
-_ANY = CallerLimits()
-_JSON = (b"application/json", b"text/json")
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -60,19 +57,19 @@ class DataApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         request_id = scope["request_id"] = self.services.ids.next()
-        sink = AsgiSink(scope, send)
+        sink: Sink = scope.get("sink") or AsgiSink(send)
         try:
-            path = scope["raw_path"].decode("latin-1")  # as it was sent: no other spelling is the same path
+            path = scope["raw_path"]  # as it was sent: no other spelling is the same path
             if path == CHAT:
                 if scope["method"] != "POST":
-                    raise errors.method_not_allowed(scope["method"], path)
+                    raise errors.method_not_allowed(scope["method"], path.decode("latin-1"))
                 await self._chat(scope, receive, sink, request_id)
-            elif path == MODELS or path.startswith(MODELS + "/"):
+            elif path == MODELS or path.startswith(MODELS + b"/"):
                 await self._models(scope, sink, request_id)
-            elif path == "/" and scope["method"] in ("HEAD", "GET"):
+            elif path == b"/" and scope["method"] in ("HEAD", "GET"):
                 await sink.whole(200, [(b"content-length", b"0"), *answer_headers(scope, request_id)], b"")
             else:
-                raise errors.not_found(path)
+                raise errors.not_found(path.decode("latin-1"))
         except GatewayError as error:
             self.services.metrics.refused(error.code)
             await answer_error(sink, error, answer_headers(scope, request_id), attempts=0)
@@ -84,24 +81,21 @@ class DataApp:
         live = services.live
         started = services.clock()
         now_ms = services.wall_ms()
-        headers: Headers = scope["headers"]
-
-        caller = services.keys.caller_of(headers, address=scope["client"][0], now=now_ms / 1000)
-        named = dict(headers)
-        check_media_type(headers, named)
-        outgoing = to_provider(headers, owner=caller.key_id)
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        body = message["body"]
+        asked = asking(scope, services.keys, live, now_ms / 1000)
+        caller = asked.caller
+        body = sink.body()
+        if body is None:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body = message["body"]
         request = (
             read_request(body) if len(body) < LARGE_BODY else await asyncio.to_thread(read_request, body)
         )
-        facts = facts_for(request, caller, headers)
+        facts = facts_for(request, caller, asked.headers)
         seen = classify(facts, request.peek())
-        limits = limits_of(live, caller)
         decision, admission, most_output = await self._admit(
-            live, facts, seen, caller, limits, request_id, started, now_ms
+            live, facts, seen, caller, asked.limits, request_id, started, now_ms
         )
         services.metrics.decided(
             task_kind=seen.task_kind, rule=decision.rule, seconds=services.clock() - started
@@ -124,20 +118,7 @@ class DataApp:
                 raise errors.dependency_unavailable(NOT_WRITTEN) from None
             raise
         await Answering(
-            services=services,
-            live=live,
-            request=request,
-            facts=facts,
-            caller=caller,
-            decision=decision,
-            admission=admission,
-            books=books,
-            sink=sink,
-            outgoing=outgoing,
-            answer_headers=answer_headers(scope, request_id),
-            request_id=request_id,
-            started=started,
-            scope=scope,
+            services, live, request, facts, asked, decision, admission, books, sink, request_id, started
         ).run()
 
     async def _admit(
@@ -191,7 +172,7 @@ class DataApp:
         now = services.wall_ms() / 1000
         caller = services.keys.caller_of(scope["headers"], address=scope["client"][0], now=now)
         names = names_for(services.live, limits_of(services.live, caller))
-        wanted = unquote(scope["raw_path"].decode("latin-1").removeprefix(MODELS).removeprefix("/"))
+        wanted = unquote(scope["raw_path"].removeprefix(MODELS).removeprefix(b"/").decode("latin-1"))
         if not wanted:
             body = model_list(names)
         elif wanted in names:
@@ -211,15 +192,8 @@ class DataApp:
 
 def answer_headers(scope: Scope, request_id: str) -> Headers:
     """The headers that every answer carries."""
-    headers: Headers = [(b"x-request-id", request_id.encode())]
-    if b"x-request-id" not in dict(scope["headers"]):
-        return headers
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            own = client_request_id(value)
-            if own is not None:
-                headers.append((b"x-client-request-id", own.encode()))
-    return headers
+    headers: Headers = scope["headers"]
+    return [(b"x-request-id", request_id.encode()), *returned_headers(headers, dict(headers))]
 
 
 async def answer_error(sink: Sink, error: GatewayError, headers: Headers, *, attempts: int) -> None:
@@ -235,34 +209,6 @@ async def answer_error(sink: Sink, error: GatewayError, headers: Headers, *, att
         ],
         body,
     )
-
-
-def check_media_type(headers: Headers, named: Mapping[bytes, bytes]) -> None:
-    """JSON in UTF-8, not packed; no content type at all counts as JSON. Raises GatewayError otherwise.
-
-    `named`: the headers by name, to pass the common case at once.
-    """
-    is_plain = len(named) == len(headers) and b"content-encoding" not in named
-    if is_plain and named.get(b"content-type") in _JSON:
-        return
-    for name, value in headers:
-        if name == b"content-type":
-            kind, _, rest = value.lower().partition(b";")
-            if kind.strip() not in _JSON and not kind.strip().endswith(b"+json"):
-                raise errors.unsupported_media_type(value.decode("latin-1"))
-            charset = rest.partition(b"charset=")[2].strip(b' "')
-            if charset and charset not in (b"utf-8", b"utf8"):
-                raise errors.unsupported_media_type(value.decode("latin-1"))
-        elif name == b"content-encoding" and value.lower() != b"identity":
-            raise errors.unsupported_content_encoding(value.decode("latin-1"))
-
-
-def limits_of(live: Live, caller: Caller) -> CallerLimits:
-    """What the key allows, within what its team allows."""
-    team = live.team_limits.get(caller.team, _ANY)
-    if caller.tiers is None and caller.regions is None:
-        return team
-    return CallerLimits(tiers=caller.tiers, regions=caller.regions).within(team)
 
 
 def refusal_error(refused: Refused) -> GatewayError:

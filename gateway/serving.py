@@ -13,11 +13,12 @@ What a person on call should know:
   over, then streams are told to end, then the process ends with 0. A second signal changes nothing. SIGHUP
   reloads.
 
-For the application a scope carries hooks beside ASGI's own: it may set `on_left` (called when the
-client of this request is gone; for one that was gone before, the scope has `left`) and `on_drain` (called when
-the drain time is over), and may call `cut` (ends the answer by closing, with no end mark) and `answer` and
-`write` (a whole answer, a piece of one, without a message); an id that it sets as `request_id` is the one that a
-failure is answered with. `receive` gives the whole body at once.
+- A client sends the same head again and again, with another length. One that the parser has taken is known by
+  its bytes the next time on its connection (`known_head`), and what follows from it alone is not worked out again.
+
+For the application a scope carries beside ASGI's own: `sink`, the client's side as `gateway.sink` describes it;
+`head`, the same object for the same head, None for one that is not kept; an id that the application sets as
+`request_id` is the one that a failure is answered with. `receive` gives the whole body at once.
 """
 
 import asyncio
@@ -45,7 +46,8 @@ from uvicorn.server import ServerState
 from gateway import errors
 from gateway.errors import GatewayError
 from gateway.ids import RequestIds
-from gateway.sink import Message, Receive, Scope, Send
+from gateway.known_head import KnownHead, head_around_length
+from gateway.sink import Headers, Message, Receive, Scope, Send
 
 log = logging.getLogger("faregate.serving")
 
@@ -102,7 +104,7 @@ class ServingHooks:
 
     listening: Callable[[str, str], None] = _no_address  # both addresses, as "host:port"
     draining: Callable[[], None] = _nothing  # at the first signal: readiness is to say no
-    drain_over: Callable[[], None] = _nothing  # after every scope's own `on_drain`
+    drain_over: Callable[[], None] = _nothing  # after every sink's own `on_drain`
     reload: Callable[[], None] = _nothing  # SIGHUP
     refused: Callable[[int, str], None] = _no_refusal  # status and code of what the protocol answered itself
 
@@ -147,44 +149,51 @@ def _malformed(message: str, status: int = 400) -> GatewayError:
 
 
 class Turn:
-    """One request and its answer on a connection: what ASGI's `receive` and `send` stand on."""
+    """One request and its answer on a connection: what ASGI's `receive` and `send` stand on, and a `Sink`."""
 
     __slots__ = (
         "_chunked",
         "_chunks",
         "_head",
+        "_on_left",
         "_remaining",
         "_waiter",
         "_wire",
+        "begun",
         "complete",
+        "drain_over",
         "expects",
         "keep_alive",
         "left",
         "method",
         "scope",
         "size",
-        "started",
         "task",
-        "whole",
+        "whole_read",
     )
 
-    def __init__(self, wire: "Wire", scope: Scope, *, method: str, keep_alive: bool, expects: bool) -> None:
+    def __init__(self, wire: "Wire", scope: Scope, method: str, *, keep_alive: bool, expects: bool) -> None:
         self._wire = wire
         self.scope = scope
         self.method = method
         self.keep_alive = keep_alive
         self.expects = expects  # the client waits for our word before it sends the body
         self.size = 0  # bytes of body that are held for it
-        self.whole = False  # the request has been read to its end
+        self.whole_read = False  # the request has been read to its end
         self.left = False  # nobody is there to answer any more
-        self.started = False
+        self.begun = False
         self.complete = False
         self.task: asyncio.Task[None] | None = None
+        self.drain_over: Callable[[], None] | None = None  # called when the drain time is over
+        self._on_left: Callable[[], None] | None = None
         self._chunks: list[bytes] = []
         self._chunked = False
         self._remaining: int | None = None  # of the length that the answer declared
         self._head: bytes | None = None  # made, not yet written
         self._waiter: asyncio.Future[None] | None = None
+        scope["sink"] = self
+
+    # the request's body
 
     def feed(self, data: bytes) -> None:
         """A piece of the request's body."""
@@ -201,16 +210,22 @@ class Turn:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def body(self) -> bytes | None:
+        """See Sink."""
+        if not self.whole_read or self.left or self.complete or self._chunks is _TAKEN:
+            return None
+        chunks, self._chunks = self._chunks, _TAKEN
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
     async def receive(self) -> Message:
         """The whole body once; after that, and when the client left, a disconnect."""
-        if self.expects and not self.left and not self.started:
+        if self.expects and not self.left and not self.begun:
             self.expects = False
-            if not self.whole:
+            if not self.whole_read:
                 self._wire.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not (self.left or self.complete):
-            if self.whole and self._chunks is not _TAKEN:
-                chunks, self._chunks = self._chunks, _TAKEN
-                body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            body = self.body()
+            if body is not None:
                 return {"type": "http.request", "body": body, "more_body": False}
             waiter = self._waiter
             if waiter is None:
@@ -218,7 +233,28 @@ class Turn:
             await asyncio.shield(waiter)
         return {"type": "http.disconnect"}
 
-    async def send(self, message: Message) -> None:
+    # the client
+
+    def on_left(self, callback: Callable[[], None] | None) -> None:
+        """See Sink."""
+        self._on_left = callback
+        if callback is not None and self.left:
+            callback()
+
+    def on_drain(self, callback: Callable[[], None] | None) -> None:
+        """See Sink."""
+        self.drain_over = callback
+
+    def leave(self) -> None:
+        """The client is gone; whoever asked for it is told."""
+        self.left = True
+        self.wake()
+        if self._on_left is not None:
+            self._on_left()
+
+    # the answer
+
+    async def asgi_send(self, message: Message) -> None:
         """Status and headers wait for the first piece of the body, so that both go out together."""
         wire = self._wire
         if wire.flow.write_paused and not self.left:
@@ -226,30 +262,50 @@ class Turn:
         if self.left:
             return
         kind = message["type"]
-        if kind == "http.response.body" and self.started and not self.complete:
+        if kind == "http.response.body" and self.begun and not self.complete:
             self._piece(message.get("body", b""), last=not message.get("more_body", False))
-        elif kind == "http.response.start" and not self.started:
+        elif kind == "http.response.start" and not self.begun:
             self._start(message["status"], message.get("headers", ()))
             wire.loop.call_soon(self.flush)
         else:
             raise RuntimeError(f"{kind} is out of order")
 
-    def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """The whole answer in one step; False: nothing was done, as it would have to wait or nobody is there."""
-        if self.left or self.started or self._wire.flow.write_paused:
-            return False
-        self._start(status, headers)
-        self._piece(body, last=True)
-        return True
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        """See Sink."""
+        flow = self._wire.flow
+        if flow.write_paused and not self.left:
+            await flow.drain()
+        if not self.left:
+            self._start(status, headers)
+            self._piece(body, last=True)
 
-    def write(self, piece: bytes) -> bool:
-        """A piece of a begun answer at once; False: nothing was done, as it would have to wait or nobody is there."""
-        if not self.started or self.left or self.complete or self._wire.flow.write_paused:
-            return False
-        self._piece(piece, last=False)
-        return True
+    async def begin(self, status: int, headers: Headers) -> None:
+        """See Sink. The head goes out with the first piece, or soon."""
+        await self.asgi_send({"type": "http.response.start", "status": status, "headers": headers})
 
-    def cut(self) -> None:
+    async def send(self, data: bytes) -> None:
+        """See Sink."""
+        flow = self._wire.flow
+        if flow.write_paused and not self.left:
+            await flow.drain()
+        if not self.left and not self.complete:
+            self._piece(data, last=False)
+
+    async def end(self, data: bytes) -> None:
+        """See Sink."""
+        flow = self._wire.flow
+        if flow.write_paused and not self.left:
+            await flow.drain()
+        if not self.left and not self.complete:
+            self._piece(data, last=True)
+
+    async def cut(self, data: bytes) -> None:
+        """See Sink."""
+        if data:
+            await self.send(data)
+        self.break_off()
+
+    def break_off(self) -> None:
         """End the answer by closing the connection, with no end mark: nobody may take it for a whole one."""
         if self.left or self.complete:
             return
@@ -264,9 +320,11 @@ class Turn:
         if head is not None and not self.left:
             self._wire.transport.write(head)
 
-    def _start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def _start(self, status: int, headers: Headers) -> None:
         wire = self._wire
-        if wire.is_last() or (self.expects and not self.whole):
+        if self.begun:
+            raise RuntimeError("the answer has begun already")
+        if wire.is_last() or (self.expects and not self.whole_read):
             self.keep_alive = False  # and of a body that was never asked for nobody knows if it still comes
         named = dict(headers)
         if not b"".join(named).islower():  # as ASGI wants names; whoever writes them otherwise is served too
@@ -299,7 +357,7 @@ class Turn:
         if head.count(b"\n") != most or head.count(b"\r") != most or b"\0" in head:
             raise RuntimeError("a header of the answer holds a control character")
         self._head = head
-        self.started = True
+        self.begun = True
 
     def _piece(self, body: bytes, *, last: bool) -> None:
         wire = self._wire
@@ -338,7 +396,7 @@ class Turn:
     async def run(self, app: App) -> None:
         """The application, and what is left to do when it fails. Never raises."""
         try:
-            await app(self.scope, self.receive, self.send)
+            await app(self.scope, self.receive, self.asgi_send)
             if not self.complete and not self.left:
                 log.error("the application returned before its answer was whole")
                 self._fail()
@@ -351,16 +409,16 @@ class Turn:
             self._fail()
         finally:
             task, self.task = self.task, None
-            self.scope = _OVER  # it knows this turn by `cut`: a circle that only the collector would undo
+            self.scope = _OVER  # it knows this turn as its sink: a circle that only the collector would undo
             self._wire.listener.task_over(task)
 
     def _fail(self, error: GatewayError | None = None) -> None:
         if self.left or self.complete:
             return
-        if self.started and self._head is None:
-            self.cut()
+        if self.begun and self._head is None:
+            self.break_off()
             return
-        self.started, self._head, self._chunked, self._remaining = False, None, False, None
+        self.begun, self._head, self._chunked, self._remaining = False, None, False, None
         self.keep_alive = False
         request_id: str = self.scope.get("request_id") or self._wire.listener.ids.next()
         if error is None:
@@ -395,6 +453,7 @@ _METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"O
 _HOST_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%~"
 _URL_BYTES = bytes(range(0x21, 0x7F))
 _TOO_MUCH_FRAMING = "the body has more chunk extensions and trailers than content needs"
+_MOST_UNKNOWN = 3  # a client whose heads all differ is not looked at any more
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
@@ -426,6 +485,10 @@ class Wire(HttpToolsProtocol):
         self._alone = False  # the read that is being parsed began between two requests
         self._framing = 0  # bytes of this chunked body that are not its content
         self._special: dict[bytes, bytes] = {}
+        self._known: KnownHead | None = None  # the last head, if it may come again
+        self._plain: Scope | None = None  # of a head that was parsed just now and may be kept
+        self._unknown = 0  # heads in a row that were not the one before
+        self._missing = 0  # bytes of the body of a known head that have not come
         self._refusal: GatewayError | None = None
         self._last_words: bytes | None = None  # a refusal that waits for the answers before it
         self._taken = 0  # written bytes that the client had not taken, as last seen
@@ -528,8 +591,16 @@ class Wire(HttpToolsProtocol):
         """See asyncio.Protocol."""
         if self.deaf:
             return
-        size = len(data)
         stage = self.stage
+        if stage == _IDLE:
+            if self._known is not None and self._takes_known(data):
+                return
+        elif self._missing:
+            data = self._take_body(data)
+            if not data:
+                return
+            stage = self.stage
+        size = len(data)
         if stage == _IDLE:
             self._raw, self._alone = size, True
         elif stage == _HEAD:
@@ -546,7 +617,68 @@ class Wire(HttpToolsProtocol):
             if not self.deaf:
                 self._refuse(refusal or _malformed("this is not a request in HTTP/1.1"))
             return
+        if self._plain is not None:
+            self._learn(data if stage == _IDLE else b"")
         self._after_read()
+
+    def _learn(self, data: bytes) -> None:
+        """Keep the head that was just taken, if it stands whole at the beginning of this read."""
+        scope, self._plain = self._plain, None
+        self._unknown += 1
+        around = head_around_length(data)
+        self._known = None if around is None or scope is None else KnownHead(*around, scope)
+
+    def _takes_known(self, data: bytes) -> bool:
+        """True if it is the last head once more, and what of its body has come: it is on its way then."""
+        known, listener, limits = cast("KnownHead", self._known), self.listener, self.limits
+        found = known.find(data)
+        if found is None:
+            return False
+        length, start = found
+        have = len(data) - start
+        running = self.running
+        if (
+            have > length
+            or length > limits.max_body
+            or listener.held + length > limits.max_bodies
+            or listener.closed
+            or (running is not None and not running.complete)
+        ):
+            return False  # the parser's work
+        self._unknown = 0
+        turn = Turn(self, known.scope_of(length), "POST", keep_alive=True, expects=False)
+        if have:
+            turn.feed(data[start:])
+            listener.held += have
+        if have == length:
+            turn.whole_read = True
+            self.deadline = inf
+        else:
+            self.reading = turn
+            self.stage = _BODY
+            self._missing = length - have
+            self._chunked = False
+            self.body_since = self.loop.time()
+            self.deadline = self.body_since + limits.body_idle_seconds
+        self._begin(turn)
+        return True
+
+    def _take_body(self, data: bytes) -> bytes:
+        """A piece of the body of a known head; gives back what follows the body."""
+        rest = data[self._missing :]
+        if rest:
+            data = data[: self._missing]
+        self._missing -= len(data)
+        try:
+            self.on_body(data)
+        except _Refused:
+            if not self.deaf:
+                self._refuse(self._refusal or errors.overloaded("the body cannot be taken"))
+            return b""
+        if not self._missing:
+            self.on_message_complete()
+        self._after_read()
+        return b"" if self.deaf else rest
 
     def _after_read(self) -> None:
         stage = self.stage
@@ -656,17 +788,18 @@ class Wire(HttpToolsProtocol):
             "path": path,
             "raw_path": raw_path,
             "query_string": query,
+            "head": None,
         }
-        turn = Turn(
-            self,
-            scope,
-            method=verb,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
-            expects=b"expect" in special,
-        )
-        scope["cut"] = turn.cut
-        scope["answer"] = turn.answer
-        scope["write"] = turn.write
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        if (
+            keep_alive
+            and verb == "POST"
+            and b"content-length" in special
+            and self._unknown < _MOST_UNKNOWN
+            and _RARE.isdisjoint(special)
+        ):
+            self._plain = scope.copy()
+        turn = Turn(self, scope, verb, keep_alive=keep_alive, expects=b"expect" in special)
         self.reading = turn
         self.stage = _BODY
         self._chunked = b"transfer-encoding" in special
@@ -753,7 +886,7 @@ class Wire(HttpToolsProtocol):
         self.stage = _IDLE
         if turn is None:
             return
-        turn.whole = True
+        turn.whole_read = True
         turn.wake()
         if not turn.keep_alive:
             self.deaf = True  # nothing after a request that closes is a request
@@ -786,7 +919,7 @@ class Wire(HttpToolsProtocol):
         now = self.loop.time()
         if not turn.keep_alive:
             self._forget_waiting()
-            if turn.whole and self._last_words is None:
+            if turn.whole_read and self._last_words is None:
                 self._close(now)
             else:
                 self._part(self._last_words or b"")
@@ -844,7 +977,7 @@ class Wire(HttpToolsProtocol):
             # An answer that came before its body was read stands; there is nothing to add to it.
             self._part(b"" if faulty is not None and faulty is running else words)
         elif faulty is running:
-            started = running.started
+            started = running.begun
             if started:
                 running.flush()
             self._leave(running)
@@ -859,15 +992,8 @@ class Wire(HttpToolsProtocol):
     def _leave(self, turn: Turn | None) -> None:
         if turn is None or turn.complete or turn.left:
             return
-        turn.left = True
         self.listener.held -= min(turn.size, self.listener.held)
-        turn.wake()
-        scope = turn.scope
-        if scope is not _OVER:
-            scope["left"] = True
-            on_left = scope.get("on_left")
-            if on_left is not None:
-                on_left()
+        turn.leave()
 
     def _forget_waiting(self) -> None:
         for turn in self.waiting:
@@ -990,9 +1116,9 @@ class Listener:
         if not await self._empties(seconds):
             self.closed = True
             for wire in list(self.connections):
-                on_drain = wire.running.scope.get("on_drain") if wire.is_busy and wire.running else None
-                if on_drain is not None:
-                    on_drain()
+                drain_over = wire.running.drain_over if wire.is_busy and wire.running else None
+                if drain_over is not None:
+                    drain_over()
             self.hooks.drain_over()
             if not await self._empties(self.settings.cut_seconds):
                 for task in list(self.tasks):

@@ -19,6 +19,14 @@ class Sink(Protocol):
         """Call this the moment the client is gone, at once if it is gone already (None: no longer)."""
         ...
 
+    def on_drain(self, callback: Callable[[], None] | None) -> None:
+        """Call this when the process has to end and the answer still runs (None: no longer)."""
+        ...
+
+    def body(self) -> bytes | None:
+        """The request's whole body, once; None: it is not here yet, or was given out already."""
+        ...
+
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """The whole answer at once."""
         ...
@@ -41,29 +49,29 @@ class Sink(Protocol):
 
 
 class AsgiSink:
-    """A sink over an ASGI server whose scope may carry the hooks of our own protocol (see `serving`)."""
+    """A sink over any ASGI server: it hears neither of a client that leaves nor of a drain, and ends an answer
+    that is not whole by its fault."""
 
-    __slots__ = ("_scope", "_send", "begun")
+    __slots__ = ("_send", "begun")
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope = scope
+    def __init__(self, send: Send) -> None:
         self._send = send
         self.begun = False
 
     def on_left(self, callback: Callable[[], None] | None) -> None:
         """See Sink."""
-        self._scope["on_left"] = callback
-        if callback is not None and "left" in self._scope:
-            callback()
+
+    def on_drain(self, callback: Callable[[], None] | None) -> None:
+        """See Sink."""
+
+    def body(self) -> bytes | None:
+        """See Sink."""
+        return None
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """See Sink."""
-        self.begun = True
-        answer = self._scope.get("answer")
-        if answer is not None and answer(status, headers, body):
-            return
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        await self.begin(status, headers)
+        await self.end(body)
 
     async def begin(self, status: int, headers: Headers) -> None:
         """See Sink."""
@@ -72,9 +80,7 @@ class AsgiSink:
 
     async def send(self, data: bytes) -> None:
         """See Sink."""
-        write = self._scope.get("write")
-        if write is None or not write(data):
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes) -> None:
         """See Sink."""
@@ -83,7 +89,9 @@ class AsgiSink:
     async def cut(self, data: bytes) -> None:
         """See Sink."""
         if data:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        cut = self._scope.get("cut")
-        if cut is not None:
-            cut()
+            await self.send(data)
+        raise CutOff("the answer is not whole; a server closes the connection on this")
+
+
+class CutOff(Exception):
+    """Tells an ASGI server that the answer ends here and is not whole."""

@@ -404,4 +404,5 @@ def _drain(s: Setting) -> None:
     """What the listener tells the running answer when the drain time is over."""
     (running,) = [wire.running for wire in s.running.listener.connections if wire.is_busy]
     assert running is not None
-    running.scope["on_drain"]()
+    assert running.drain_over is not None
+    running.drain_over()

@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from gateway.serving import App, Listener, ServingHooks, ServingLimits, ServingSettings, address_of, bind
-from gateway.sink import AsgiSink, Receive, Scope, Send
+from gateway.sink import Receive, Scope, Send
 
 T = TypeVar("T")
 LIMITS = ServingLimits()
@@ -137,7 +137,7 @@ def test_the_running_request_is_told_that_its_client_left(
                 told.append("left")
                 gone.set()
 
-            scope["on_left"] = left
+            scope["sink"].on_left(left)
             ready.set()
             await does(send)
             await gone.wait()
@@ -163,7 +163,7 @@ def test_nobody_is_told_once_the_answer_is_out() -> None:
         told: list[str] = []
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            scope["on_left"] = lambda: told.append("left")
+            scope["sink"].on_left(lambda: told.append("left"))
             await respond(send, b"ok")
 
         async with serving(app) as (_, connect):
@@ -184,7 +184,7 @@ def test_an_application_that_asks_late_is_told_that_its_client_left_before() -> 
             await receive()
             ready.set()
             assert (await receive())["type"] == "http.disconnect"  # as while a limit is asked for elsewhere
-            AsgiSink(scope, send).on_left(lambda: told.append("left"))
+            scope["sink"].on_left(lambda: told.append("left"))
             ended.set()
 
         async with serving(app) as (_, connect):
@@ -205,7 +205,7 @@ def test_a_slow_reader_stops_the_application_and_is_dropped_when_it_takes_nothin
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             nonlocal written
-            scope["on_left"] = gone.set
+            scope["sink"].on_left(gone.set)
             await send({"type": "http.response.start", "status": 200, "headers": []})
             while not gone.is_set():
                 await send({"type": "http.response.body", "body": b"x" * 16_000, "more_body": True})
@@ -344,8 +344,8 @@ def test_a_cut_answer_has_no_end_mark_and_closes() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"data: x\n\n", "more_body": True})
-        scope["cut"]()
-        scope["cut"]()
+        scope["sink"].break_off()
+        scope["sink"].break_off()
 
     _, _, body = run(once(app, request())).partition(b"\r\n\r\n")
 
@@ -546,12 +546,12 @@ def test_a_drain_lets_requests_end_and_then_tells_streams() -> None:
                 await respond(send, b"ok")
                 return
             over = asyncio.Event()
-            scope["on_drain"] = over.set
+            scope["sink"].on_drain(over.set)
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
             await over.wait()
             await send({"type": "http.response.body", "body": b"data: draining\n\n", "more_body": True})
-            scope["cut"]()
+            scope["sink"].break_off()
 
         hooks = ServingHooks(drain_over=lambda: said.append("over"))
         async with serving(app, LIMITS, hooks) as (listener, connect):
@@ -616,10 +616,10 @@ PROGRAM = textwrap.dedent(
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"one", "more_body": True})
         over = asyncio.Event()
-        scope["on_drain"] = over.set
+        scope["sink"].on_drain(over.set)
         await over.wait()
         await send({"type": "http.response.body", "body": b"two", "more_body": True})
-        scope["cut"]()
+        scope["sink"].break_off()
 
     async def admin(scope, receive, send):
         if scope["type"] == "lifespan":
