@@ -6,6 +6,8 @@ the books, the cancelled ones too.
 """
 
 import asyncio
+from functools import lru_cache
+from typing import NoReturn
 from urllib.parse import quote
 
 from gateway import errors, outcome
@@ -216,7 +218,9 @@ class Answering:
             ChatStream(dialect=target.dialect, drop_usage=not request.wants_usage) if request.stream else None
         )
         try:
-            await self._head(exchange, target)
+            await exchange.head()
+            if exchange.status != 200:
+                await self._not_answered(exchange, target)
             if stream is None:
                 await self._whole(exchange, target, tried, prepared.changed)
             else:
@@ -240,7 +244,8 @@ class Answering:
             raise
         finally:
             self.exchange = None
-            exchange.cancel(ClientLeft())
+            if not exchange.ended:
+                exchange.cancel(ClientLeft())
 
     def _is_repeatable(self) -> bool:
         """True if the client named its request, so that a provider can tell a repeat, and it was not repeated yet."""
@@ -310,12 +315,9 @@ class Answering:
         self.books.hold(admission)
         return admission
 
-    async def _head(self, exchange: Exchange, target: Target) -> None:
-        """Wait for the status; an error status is a failed attempt."""
-        await exchange.head()
+    async def _not_answered(self, exchange: Exchange, target: Target) -> NoReturn:
+        """Any other status than 200 is a failed attempt. Raises Failed."""
         status = exchange.status
-        if status == 200:
-            return
         if status < 400:
             raise outcome.odd_status(target, status)
         try:
@@ -346,7 +348,6 @@ class Answering:
         if self.left:
             raise ClientLeft
         headers = self._headers(exchange, target, reading.model, changed)
-        headers.append((b"content-length", b"%d" % len(body)))
         headers.append((b"x-faregate-usage-source", reading.source.encode()))
         if cost.total is not None:
             headers.append((b"x-faregate-cost-usd", usd_text(self.books.cost or 0).encode()))
@@ -474,14 +475,11 @@ class Answering:
         self, exchange: Exchange, target: Target, model: str | None, changed: tuple[str, ...]
     ) -> Headers:
         """The headers of an answer: what of the provider's may pass, and ours."""
+        decision = self.decision
         headers = wire_headers.to_client(exchange.headers)
         headers.append((b"x-request-id", self.request_id.encode()))
         headers += self.asked.returned
-        decision = self.decision
-        headers.append((b"x-faregate-tier", decision.tier.encode() or b"-"))
-        headers.append((b"x-faregate-deployment", _header_text(target.name)))
-        headers.append((b"x-faregate-model", _header_text(model or target.model)))
-        headers.append((b"x-faregate-rule", _header_text(decision.rule)))
+        headers += _route_headers(decision.tier, target.name, model or target.model, decision.rule)
         headers.append((b"x-faregate-attempts", b"%d" % self.plan.made))
         if changed:
             headers.append((b"x-faregate-changed", _header_text(", ".join(changed))))
@@ -501,7 +499,6 @@ class Answering:
             error.status,
             [
                 *errors.error_headers(error),
-                (b"content-length", b"%d" % len(body)),
                 (b"x-faregate-attempts", b"%d" % self.plan.made),
                 *self.plan.headers(),
                 (b"x-request-id", self.request_id.encode()),
@@ -509,6 +506,17 @@ class Answering:
             ],
             body,
         )
+
+
+@lru_cache(maxsize=256)  # routes are few; a provider may answer with any model's name
+def _route_headers(tier: str, deployment: str, model: str, rule: str) -> tuple[tuple[bytes, bytes], ...]:
+    """The way that a request took, as its answer tells it."""
+    return (
+        (b"x-faregate-tier", tier.encode() or b"-"),
+        (b"x-faregate-deployment", _header_text(deployment)),
+        (b"x-faregate-model", _header_text(model)),
+        (b"x-faregate-rule", _header_text(rule)),
+    )
 
 
 def _header_text(text: str) -> bytes:

@@ -67,7 +67,7 @@ class DataApp:
             elif path == MODELS or path.startswith(MODELS + b"/"):
                 await self._models(scope, sink, request_id)
             elif path == b"/" and scope["method"] in ("HEAD", "GET"):
-                await sink.whole(200, [(b"content-length", b"0"), *answer_headers(scope, request_id)], b"")
+                await sink.whole(200, answer_headers(scope, request_id), b"")
             else:
                 raise errors.not_found(path.decode("latin-1"))
         except GatewayError as error:
@@ -179,11 +179,7 @@ class DataApp:
             body = model_body(wanted)
         else:
             raise errors.model_not_found(f'there is no model "{errors.shown(wanted)}" for this key')
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            *answer_headers(scope, request_id),
-        ]
+        headers = [(b"content-type", b"application/json"), *answer_headers(scope, request_id)]
         await sink.whole(200, headers, body)
 
 
@@ -203,7 +199,6 @@ async def answer_error(sink: Sink, error: GatewayError, headers: Headers, *, att
         error.status,
         [
             *errors.error_headers(error),
-            (b"content-length", b"%d" % len(body)),
             (b"x-faregate-attempts", b"%d" % attempts),
             *headers,
         ],

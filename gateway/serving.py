@@ -272,16 +272,29 @@ class Turn:
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """See Sink."""
-        flow = self._wire.flow
-        if flow.write_paused and not self.left:
-            await flow.drain()
-        if not self.left:
-            self._start(status, headers)
-            self._piece(body, last=True)
+        wire = self._wire
+        if wire.flow.write_paused and not self.left:
+            await wire.flow.drain()
+        if self.left:
+            return
+        head = self._head_of(status, headers, b"content-length: %d\r\n" % len(body))
+        self.complete = True
+        if self.method == "HEAD" or status in _BODILESS:
+            wire.transport.write(head)
+        elif len(body) >= _BIG:
+            wire.transport.writelines((head, body))
+        else:
+            wire.transport.write(head + body)
+        wire.turn_over(self)
 
     async def begin(self, status: int, headers: Headers) -> None:
         """See Sink. The head goes out with the first piece, or soon."""
-        await self.asgi_send({"type": "http.response.start", "status": status, "headers": headers})
+        wire = self._wire
+        if wire.flow.write_paused and not self.left:
+            await wire.flow.drain()
+        if not self.left:
+            self._begin(status, headers, None)
+            wire.loop.call_soon(self.flush)
 
     async def send(self, data: bytes) -> None:
         """See Sink."""
@@ -321,24 +334,22 @@ class Turn:
             self._wire.transport.write(head)
 
     def _start(self, status: int, headers: Headers) -> None:
-        wire = self._wire
-        if self.begun:
-            raise RuntimeError("the answer has begun already")
-        if wire.is_last() or (self.expects and not self.whole_read):
-            self.keep_alive = False  # and of a body that was never asked for nobody knows if it still comes
+        """Make the head of an ASGI answer: its headers may say what is otherwise this module's to say."""
         named = dict(headers)
         if not b"".join(named).islower():  # as ASGI wants names; whoever writes them otherwise is served too
             headers = [(name.lower(), value) for name, value in headers]
             named = dict(headers)
-        says_close = b"connection" in named and any(
-            name == b"connection" and b"close" in value.lower() for name, value in headers
-        )
-        if says_close:
-            self.keep_alive = False
-        if b"transfer-encoding" in named:  # the frame of the answer is this module's
+        if b"connection" in named:
+            if any(name == b"connection" and b"close" in value.lower() for name, value in headers):
+                self.keep_alive = False
+            headers = [line for line in headers if line[0] != b"connection"]
+        if b"transfer-encoding" in named:
             headers = [line for line in headers if line[0] != b"transfer-encoding"]
-        length = named.get(b"content-length")
-        own = b""
+        self._begin(status, headers, named.get(b"content-length"))
+
+    def _begin(self, status: int, headers: Headers, length: bytes | None) -> None:
+        """Make the head of an answer in pieces; `length` is what its headers say, if they do."""
+        frame = b""
         if self.method == "HEAD" or status in _BODILESS:
             pass
         elif length is not None:
@@ -347,17 +358,30 @@ class Turn:
             self.keep_alive = False  # the end of the connection is the end of the answer
         else:
             self._chunked = True
-            own = b"transfer-encoding: chunked\r\n"
-        if not self.keep_alive and not says_close:
-            own += b"connection: close\r\n"
-        if headers:
-            own = b"\r\n".join(map(b": ".join, headers)) + b"\r\n" + own
-        head = b"%b%b%b\r\n" % (_STATUS_LINES[status], wire.listener.date_line, own)
-        most = len(headers) + 3 + self._chunked + (not self.keep_alive and not says_close)
-        if head.count(b"\n") != most or head.count(b"\r") != most or b"\0" in head:
+            frame = b"transfer-encoding: chunked\r\n"
+        self._head = self._head_of(status, headers, frame)
+
+    def _head_of(self, status: int, headers: Headers, frame: bytes) -> bytes:
+        """The head with these lines about its frame; from here on the status stands."""
+        wire = self._wire
+        if self.begun:
+            raise RuntimeError("the answer has begun already")
+        if wire.is_last() or (self.expects and not self.whole_read):
+            self.keep_alive = False  # and of a body that was never asked for nobody knows if it still comes
+        if not self.keep_alive:
+            frame += b"connection: close\r\n"
+        lines = b"\r\n".join(map(b": ".join, headers))
+        breaks = len(headers) - 1 if headers else 0
+        if lines.count(b"\n") != breaks or lines.count(b"\r") != breaks or b"\0" in lines:
             raise RuntimeError("a header of the answer holds a control character")
-        self._head = head
         self.begun = True
+        return b"%b%b%b%b%b\r\n" % (
+            _STATUS_LINES[status],
+            wire.listener.date_line,
+            lines,
+            b"\r\n" if lines else b"",
+            frame,
+        )
 
     def _piece(self, body: bytes, *, last: bool) -> None:
         wire = self._wire
@@ -912,15 +936,15 @@ class Wire(HttpToolsProtocol):
 
     def turn_over(self, turn: Turn) -> None:
         """The answer of the running request is out."""
-        self.listener.held -= min(turn.size, self.listener.held)
+        listener = self.listener
+        listener.held -= min(turn.size, listener.held)
         turn.forget_body()
         if turn is not self.running or self.transport.is_closing():
             return
-        now = self.loop.time()
         if not turn.keep_alive:
             self._forget_waiting()
             if turn.whole_read and self._last_words is None:
-                self._close(now)
+                self._close(self.loop.time())
             else:
                 self._part(self._last_words or b"")
         elif self.waiting:
@@ -934,10 +958,11 @@ class Wire(HttpToolsProtocol):
 
     def _rest(self) -> None:
         """Between two requests."""
+        now = self.loop.time()
         if self.listener.draining:
-            self._close(self.loop.time())
+            self._close(now)
         elif not self.transport.is_closing():
-            self.deadline = self.loop.time() + self.limits.idle_seconds
+            self.deadline = now + self.limits.idle_seconds
 
     def _close(self, now: float) -> None:
         self.deaf = True

@@ -11,7 +11,11 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Sink(Protocol):
-    """One client's side of one request."""
+    """One client's side of one request.
+
+    Names of headers are in lower case, and none is about the frame of the message: the length, chunks and whether
+    the connection stays are the sink's own business.
+    """
 
     begun: bool  # the status has gone out and cannot change any more
 
@@ -70,7 +74,7 @@ class AsgiSink:
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """See Sink."""
-        await self.begin(status, headers)
+        await self.begin(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self.end(body)
 
     async def begin(self, status: int, headers: Headers) -> None:
