@@ -19,12 +19,13 @@ where `scan` reads names. As it looks at nothing else, it would find nothing els
 """
 
 import re
-from codecs import getincrementaldecoder
+from codecs import utf_8_decode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from math import isinf
 from operator import itemgetter
 from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.json import decode
 
 from gateway.errors import duplicate_key, invalid_json, invalid_utf8, invalid_value, json_too_deep
@@ -46,6 +47,7 @@ DECIDED = frozenset(
 """The members at the top that decisions look into."""
 
 _WINDOW = 16_384
+_DECODED_AT_ONCE = 32_768  # the text of a longer body is not made in one piece
 _LONG_BODY = 65_536  # a longer one is always cut in windows
 _SHAPES_KEPT = 4_096
 _SHAPE_LENGTH = 48  # a longer one is not remembered
@@ -84,33 +86,22 @@ class _Form(NamedTuple):
     lists_in_messages: bool
 
 
-class Places:
+class Places(Struct, eq=False, gc=False):
     """Where the members of an approved body stand. A place is looked for when it is asked for."""
 
-    __slots__ = ("_body", "_members", "_numbers", "lists_in_messages")
-
-    def __init__(self, body: bytes, seen: Scan | _Form) -> None:
-        self._body = body
-        self.lists_in_messages = seen.lists_in_messages
-        if isinstance(seen, Scan):
-            self._members: dict[str, Member] | None = seen.members
-            self._numbers: Mapping[str, int] = {}
-        else:
-            self._members = None
-            self._numbers = seen.numbers
-
-    @property
-    def names(self) -> Collection[str]:
-        """The members' names."""
-        return self._numbers if self._members is None else self._members
+    body: bytes
+    names: Collection[str]  # of the members
+    lists_in_messages: bool  # some message has a list in it: content in parts, tool calls
+    numbers: Mapping[str, int]  # which piece of the body is which name; only for a body of a known form
+    members: Mapping[str, Member] | None = None  # None: not looked for yet
 
     def get(self, name: str) -> Member | None:
         """One member's place; None: there is no such member."""
-        if self._members is None:
-            number = self._numbers.get(name)
+        if self.members is None:
+            number = self.numbers.get(name)
             if number is None:
                 return None
-            value = _scalar(self._body, name.encode(), number)
+            value = _scalar(self.body, name.encode(), number)
             if value is not None:
                 name_end = value.start()
                 return name_end - len(name.encode()) - 2, name_end, value.end(1)
@@ -118,26 +109,26 @@ class Places:
 
     def value(self, name: str) -> tuple[int, int] | None:
         """Where one member's value begins and ends; None: there is no such member."""
-        if self._members is None:
-            number = self._numbers.get(name)
+        if self.members is None:
+            number = self.numbers.get(name)
             if number is None:
                 return None
-            value = _scalar(self._body, name.encode(), number)
+            value = _scalar(self.body, name.encode(), number)
             if value is not None:
                 return value.span(1)
         member = self.all().get(name)
-        return None if member is None else (value_start(self._body, member), member[2])
+        return None if member is None else (value_start(self.body, member), member[2])
 
     def all(self) -> Mapping[str, Member]:
         """Every member's place, in the order of the body."""
-        if self._members is None:
-            self._members = scan(self._body).members
-        return self._members
+        if self.members is None:
+            self.members = scan(self.body).members
+        return self.members
 
     def end(self) -> int:
         """Where the last member's value ends."""
-        end = self._body.rindex(b"}")
-        while self._body[end - 1] in _WHITE:
+        end = self.body.rindex(b"}")
+        while self.body[end - 1] in _WHITE:
             end -= 1
         return end
 
@@ -150,9 +141,17 @@ def check_text(body: bytes) -> None:
     """
     if not body.isascii():
         try:
-            _decode_all(body)
+            if len(body) <= _DECODED_AT_ONCE:
+                body.decode()
+            else:
+                _decode_in_windows(body)
         except UnicodeDecodeError as error:
             raise invalid_utf8(f"the body is not UTF-8: byte {error.start} cannot be decoded") from None
+    if b"u0000" in body:
+        _check_for_escaped_nul(body)
+
+
+def _check_for_escaped_nul(body: bytes) -> None:
     at = body.find(b"u0000")
     while at >= 0:
         before = at
@@ -163,16 +162,13 @@ def check_text(body: bytes) -> None:
         at = body.find(b"u0000", at + 5)
 
 
-def _decode_all(body: bytes) -> None:
-    """Raises UnicodeDecodeError. A long body is read in pieces: a text as long as it would be slow to get."""
-    if len(body) <= _WINDOW:
-        body.decode()
-        return
-    decoder = getincrementaldecoder("utf-8")()
+def _decode_in_windows(body: bytes) -> None:
+    """Raises UnicodeDecodeError. A text as long as a long body would be slow to get."""
+    at = 0
     try:
-        for start in range(0, len(body), _WINDOW):
-            decoder.decode(body[start : start + _WINDOW])
-        decoder.decode(b"", final=True)
+        while at < len(body):
+            end = at + _WINDOW
+            at += utf_8_decode(body[at:end], "strict", end >= len(body))[1]
     except UnicodeDecodeError:
         body.decode()  # says which byte of the whole
 
@@ -254,21 +250,21 @@ def _check_numbers(structure: bytes) -> None:
 _shapes = _Shapes()
 _forms: dict[bytes, _Form] = {}  # by the structure
 _last = itemgetter(-1)
+_STRUCTURES, _TEXTS = slice(0, None, 2), slice(1, None, 2)  # of the pieces between quotes
 
 
 def look(body: bytes) -> Places:
     """As `scan`, and quick where the body has the form of an earlier one."""
     if len(body) > _LONG_BODY:
-        return Places(body, scan(body))
+        return _found(body, scan(body))
     pieces = body.split(b'"')
-    if _BACKSLASH in map(
-        _last, filter(None, pieces[1::2])
-    ):  # not every quote is one that begins or ends a text
-        return Places(body, scan(body))
-    structure = b'"'.join(pieces[::2]).translate(_DIGITS_AS_0)
+    if _BACKSLASH in map(_last, filter(None, pieces[_TEXTS])):  # not every quote begins or ends a text
+        return _found(body, scan(body))
+    structure = b'"'.join(pieces[_STRUCTURES]).translate(_DIGITS_AS_0)
     form = _forms.get(structure)
     if form is not None and form.names_in(pieces) == form.names:
-        return Places(body, form)
+        numbers = form.numbers
+        return Places(body, numbers, form.lists_in_messages, numbers)
     read: list[int] = []
     top: list[int] = []
     seen = _scan(body, _LONG_BODY, read, top)
@@ -281,7 +277,11 @@ def look(body: bytes) -> Places:
                 _forms.clear()
             numbers = dict(zip(seen.members, top, strict=True))
             _forms[structure] = _Form(names_in, names_in(pieces), numbers, seen.lists_in_messages)
-    return Places(body, seen)
+    return _found(body, seen)
+
+
+def _found(body: bytes, seen: Scan) -> Places:
+    return Places(body, seen.members, seen.lists_in_messages, {}, seen.members)
 
 
 # The value of a member if it is no object and no list, in a body without escaped quotes.

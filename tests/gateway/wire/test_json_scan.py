@@ -204,6 +204,17 @@ def test_a_form_that_was_approved_hides_nothing(first: bytes, then: bytes, code:
     assert refused(HEAD + then) == code
 
 
+@pytest.mark.parametrize("size", [100, 16_384, 32_768, 32_769, 70_000])
+@pytest.mark.parametrize("text", ["é", "漢", "😀", "a😀é"])
+def test_a_long_text_is_read_as_a_short_one_wherever_it_is_cut(size: int, text: str):
+    for before in range(4):
+        body = b"a" * before + (text * (size // len(text.encode()))).encode()
+        check_text(body)
+        with pytest.raises(GatewayError) as raised:
+            check_text(body + "é".encode()[:1])
+        assert f"byte {len(body)} " in raised.value.message
+
+
 def test_what_is_remembered_of_forms_is_bounded():
     for i in range(1_200):
         body = b'{"a":%s1,"b":{"c":2}}' % (b" " * i)
