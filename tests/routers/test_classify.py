@@ -2,9 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routers.classify import REASONS, Peek, classify
+from routers.classify import (
+    REASONS,
+    Peek,
+    _asked_for,  # pyright: ignore[reportPrivateUsage] - the long way, to compare with
+    classify,
+)
 from routers.conditions import TASK_KINDS
-from routers.facts import RequestFacts
+from routers.facts import Classification, RequestFacts
 
 
 def facts(**changes: object) -> RequestFacts:
@@ -144,3 +149,27 @@ def test_whatever_a_text_says_the_answer_is_from_the_closed_set(
 def test_words_inside_other_words_do_not_count():
     assert kind_of("Please improve my resume for this job") == "chat"
     assert kind_of("I had a great improvement in my resumes' codependency provenance") == "chat"
+
+
+_CODE_BETWEEN_FENCES = Classification(task_kind="code", confidence=0.75, because=("code between fences",))
+_piece = st.sampled_from(
+    [
+        "hello", " ", "\\n", ".", "é", "```", "`", "a" * 90, "Translate", "summary", "SQL", "extract", "prove",
+        "resume", "este", "Übersetze", "Résumé", "翻译", "代码", "证", "明", "你好",
+    ]
+)  # fmt: skip
+_text = st.lists(_piece, max_size=8).map(lambda pieces: " ".join(pieces).encode())
+
+
+@given(_text, _text, _text, st.booleans())
+def test_one_look_at_all_texts_misses_nothing_that_a_look_at_each_finds(
+    user: bytes, end: bytes, system: bytes, tools: bool
+):
+    peek = Peek(user=user, user_end=end, system=system)
+    asked = _asked_for(peek)
+    seen = classify(facts(has_tools=tools), peek)
+    if b"```" in user or b"```" in end:
+        by_word = asked is not None and asked.task_kind in ("translation", "summary", "code")
+        assert seen == (asked if by_word else _CODE_BETWEEN_FENCES)
+    else:
+        assert seen == (asked or classify(facts(has_tools=tools), Peek()))
