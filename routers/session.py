@@ -13,10 +13,12 @@ from hashlib import blake2b
 MAX_ID = 128  # characters of an id
 PREFIX_BYTES = 65_536  # of the prompt's beginning that are hashed, at most
 
-_find_noise = re.compile(rb"x-anthropic-billing-header").search
+_NOISE = b"x-anthropic-billing-header"
 # Claude Code puts a text of this name first in its system text, and it changes with every request
 # (anthropics/claude-code#68900, read 2026-11).
 _NOISE_WITHIN = 256  # bytes of a part's beginning
+_find_noise = re.compile(_NOISE).search
+_BEGINNINGS = b"%%.%db %%.%db %%.%db" % (_NOISE_WITHIN, _NOISE_WITHIN, _NOISE_WITHIN)
 
 
 def clean_id(text: object) -> str | None:
@@ -60,3 +62,20 @@ def session_from_prefix(key_id: str, prefix: Iterable[bytes | memoryview]) -> st
         if not left:
             break
     return f"prefix-{digest.hexdigest()}"
+
+
+def session_from_opening(key_id: str, tools: bytes, system: bytes | None, user: bytes) -> str:
+    """What `session_from_prefix` says of tools, one system text (None: there is none) and a user message.
+
+    Together they have at most PREFIX_BYTES.
+    """
+    if _NOISE in _BEGINNINGS % (tools, system or b"", user):
+        parts = (tools, user) if system is None else (tools, system, user)
+        return session_from_prefix(key_id, map(memoryview, parts))
+    if system is None:
+        opening = b"%b%d:%b%d:%b" % (key_id.encode(), len(tools), tools, len(user), user)
+    else:
+        opening = b"%b%d:%b%d:%b%d:%b" % (
+            key_id.encode(), len(tools), tools, len(system), system, len(user), user
+        )  # fmt: skip
+    return "prefix-" + blake2b(opening, digest_size=16).hexdigest()

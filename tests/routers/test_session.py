@@ -1,6 +1,15 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from routers.session import MAX_ID, PREFIX_BYTES, clean_id, session_from_prefix, session_in_user_id
+from routers.session import (
+    MAX_ID,
+    PREFIX_BYTES,
+    clean_id,
+    session_from_opening,
+    session_from_prefix,
+    session_in_user_id,
+)
 
 
 @pytest.mark.parametrize(
@@ -77,3 +86,24 @@ def test_a_part_that_changes_with_every_request_is_left_out():
         return f'[{{"type":"text","text":"{header}"}},{{"text":"be kind"}}]'.encode()
 
     assert session_from_prefix("k", [system("00001")]) == session_from_prefix("k", [system("fffff")])
+
+
+_NOISE = b"x-anthropic-billing-header: a; cch=1;"
+
+
+def _begun(before: int, behind: bytes) -> bytes:
+    return b'"' + b"a" * before + _NOISE + behind
+
+
+_part = st.one_of(
+    st.binary(max_size=40),
+    st.builds(_begun, st.integers(0, 300), st.sampled_from([b"", b'","text":"x"', b'"'])),
+)
+
+
+@given(st.text(max_size=5), _part, st.none() | _part, _part)
+def test_the_usual_opening_has_the_name_that_its_parts_have(
+    key_id: str, tools: bytes, system: bytes | None, user: bytes
+):
+    parts = [tools, user] if system is None else [tools, system, user]
+    assert session_from_opening(key_id, tools, system, user) == session_from_prefix(key_id, parts)
