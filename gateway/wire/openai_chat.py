@@ -5,10 +5,12 @@ model's name, the switch that makes a stream report its usage, a deployment's de
 the answer's length. Fields that the gateway does not know, or that steer other gateways, are data.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from gateway.auth import Caller
 from gateway.errors import (
@@ -32,7 +34,13 @@ from gateway.wire.json_scan import (
 )
 from routers.classify import FENCE_BYTES, SYSTEM_BYTES, TAIL_BYTES, Peek
 from routers.facts import RequestFacts
-from routers.session import clean_id, session_from_prefix, session_in_user_id
+from routers.session import (
+    PREFIX_BYTES,
+    clean_id,
+    session_from_opening,
+    session_from_prefix,
+    session_in_user_id,
+)
 
 MAX_MODEL_BYTES = 256
 MAX_CHOICES = 128
@@ -42,6 +50,9 @@ BYTES_PER_TOKEN = 4
 _IMAGES = frozenset({"image_url", "input_image", "image"})
 _AUDIO = frozenset({"input_audio", "audio"})
 _LIMITS = ("max_tokens", "max_completion_tokens")
+_SYSTEM = ("system", "developer")
+_FILLED = 64  # bytes: a longer list counts as one with something in it
+_SHORT_NAME = 64  # characters: never more than MAX_MODEL_BYTES
 _LABELS = frozenset(
     {
         b"x-faregate-session",
@@ -53,6 +64,22 @@ _LABELS = frozenset(
         b"x-faregate-task",
     }
 )
+_SELDOM = frozenset(
+    {
+        "n",
+        "functions",
+        "response_format",
+        "reasoning_effort",
+        "reasoning",
+        "service_tier",
+        "user",
+        "safety_identifier",
+        "prompt_cache_key",
+        "previous_response_id",
+        "metadata",
+    }
+)
+"""Members whose facts are what `RequestFacts` says by itself where they are absent."""
 _KEPT = frozenset({"model", "messages", "stream", "stream_options"})  # never renamed or dropped
 _NOTHING = msgspec.Raw(b"")
 _QUOTE, _LIST = ord('"'), ord("[")
@@ -68,16 +95,23 @@ class Parameters(Protocol):
     def drop(self) -> Collection[str]: ...
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """What is sent to a deployment."""
 
     body: bytes
     changed: tuple[str, ...]  # for `x-faregate-changed`: "max_tokens->max_completion_tokens", "-temperature"
 
 
-class _Message(msgspec.Struct, gc=False):
-    role: Any = None
+class _Content(msgspec.Struct, gc=False):
     content: msgspec.Raw = _NOTHING
+
+
+class _UsualMessage(_Content, kw_only=True, gc=False):
+    role: Literal["system", "user", "assistant", "tool", "developer", "function"]
+
+
+class _Message(_Content, gc=False):
+    role: Any = None
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -86,13 +120,9 @@ class _Part(msgspec.Struct, gc=False):
 
 
 class _Body(msgspec.Struct, gc=False):
-    model: Any = None
-    messages: list[_Message] | None = None
-    stream: Any = None
+    """The members that are taken as they come."""
+
     stream_options: Any = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    n: Any = None
     tools: msgspec.Raw = _NOTHING
     functions: msgspec.Raw = _NOTHING
     response_format: Any = None
@@ -106,58 +136,52 @@ class _Body(msgspec.Struct, gc=False):
     metadata: Any = None
 
 
-_read_body = msgspec.json.Decoder(_Body).decode
+class _UsualBody(_Body, kw_only=True, gc=False):
+    """A body as it should be: of its members only the model's name needs another look."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    messages: list[_UsualMessage]
+    stream: bool | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+
+
+class _AnyBody(_Body, kw_only=True, gc=False):
+    """A body in which something is wrong, or unusual."""
+
+    model: Any = None
+    messages: list[_Message] | None = None
+    stream: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    n: Any = None
+
+
+_read_usual_body = msgspec.json.Decoder(_UsualBody).decode
+_read_any_body = msgspec.json.Decoder(_AnyBody).decode
 _read_parts = msgspec.json.Decoder(list[_Part]).decode
 _read_text = msgspec.json.Decoder(str).decode
 _write = msgspec.json.encode
+_role_of = attrgetter("role")
+_name_of = itemgetter(0)
 
 
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A body that was read once. Its texts are kept as views of the bytes, not as copies."""
 
-    __slots__ = (
-        "body",
-        "choices",
-        "has_audio",
-        "has_images",
-        "max_output_tokens",
-        "messages",
-        "model",
-        "places",
-        "read",
-        "roles",
-        "stream",
-        "tool_results",
-        "wants_usage",
-    )
-
-    def __init__(self, body: bytes, read: _Body, seen: Places) -> None:
-        self.body = body
-        self.read = read
-        self.places = seen
-        if read.messages is None:
-            raise _absent_or_null("messages", seen)
-        self.messages = read.messages
-        self.model = _model(read.model, seen)
-        self.stream = _flag("stream", read.stream)
-        self.max_output_tokens = _longest(read)  # None: the client set nothing
-        self.choices = _choices(read.n)
-        self.wants_usage = _member(read.stream_options, "include_usage") is True
-        self.roles = [message.role for message in read.messages]
-        self.tool_results = "tool" in self.roles or "function" in self.roles
-        self.has_images = False
-        self.has_audio = False
-        if seen.lists_in_messages:
-            self._look_at_parts()
-
-    def _look_at_parts(self) -> None:
-        for message in self.messages:
-            content = memoryview(message.content)
-            if not content or content[0] != _LIST:
-                continue
-            kinds = _kinds_of_parts(message.content)
-            self.has_images = self.has_images or not _IMAGES.isdisjoint(kinds)
-            self.has_audio = self.has_audio or not _AUDIO.isdisjoint(kinds)
+    body: bytes
+    read: _Body
+    places: Places
+    messages: Sequence[_Content]
+    roles: list[Any]  # of the messages
+    model: str
+    stream: bool
+    max_output_tokens: int | None  # None: the client set nothing
+    choices: int
+    wants_usage: bool
+    has_images: bool
+    has_audio: bool
 
     @property
     def facts(self) -> RequestFacts:
@@ -167,29 +191,37 @@ class ChatRequest:
     def peek(self) -> Peek:
         """The bounded look at its texts that the classifier takes."""
         messages, roles = self.messages, self.roles
+        if not roles:
+            return Peek()
         system = b""
-        for number, role in enumerate(roles[:2]):
-            if role == "system" or role == "developer":
-                system = _text(messages[number].content)[0]
-                break
-        user = user_end = b""
-        if "user" in roles:
-            last = len(roles) - 1
+        if roles[0] in _SYSTEM:
+            system = _text(messages[0].content)[0]
+        elif roles[1:] and roles[1] in _SYSTEM:
+            system = _text(messages[1].content)[0]
+        if roles[-1] == "user":
+            user, user_end = _text(messages[-1].content)
+        elif "user" in roles:
+            last = len(roles) - 2
             while roles[last] != "user":
                 last -= 1
             user, user_end = _text(messages[last].content)
+        else:
+            user = user_end = b""
         return Peek(
-            system=system[:SYSTEM_BYTES], user=user, user_end=user_end, tool_results=self.tool_results
+            system=system[:SYSTEM_BYTES],
+            user=user,
+            user_end=user_end,
+            tool_results="tool" in roles or "function" in roles,
         )
 
     def prefix(self) -> Iterable[memoryview]:
         """How the prompt begins: tools, system texts, the first user message; as the client's own bytes."""
         read = self.read
         yield memoryview(read.tools)
-        for message in self.messages:
-            if message.role in ("system", "developer"):
+        for role, message in zip(self.roles, self.messages, strict=True):
+            if role in _SYSTEM:
                 yield memoryview(message.content)
-            elif message.role == "user":
+            elif role == "user":
                 yield memoryview(message.content)
                 return
 
@@ -258,21 +290,109 @@ def read_request(body: bytes) -> ChatRequest:
     """
     check_text(body)
     try:
-        read = _read_body(body)
+        read = _read_usual_body(body)
+    except msgspec.ValidationError:
+        return _read_with_care(body)
     except RecursionError:
         raise json_too_deep(MAX_DEPTH) from None
     except msgspec.DecodeError as error:
         raise _not_readable(body, error) from None
-    return ChatRequest(body, read, look(body))
+    places = look(body)
+    model, messages = read.model, read.messages
+    if not model.isprintable() or len(model) > _SHORT_NAME:
+        _model(model, places)
+    images, audio = _seen_in_parts(messages) if places.lists_in_messages else (False, False)
+    one, other = read.max_tokens, read.max_completion_tokens
+    return ChatRequest(
+        body,
+        read,
+        places,
+        messages,
+        list(map(_role_of, messages)),
+        model,
+        read.stream is True,
+        one if other is None else other if one is None else max(one, other),
+        read.n or 1,
+        read.stream_options is not None and _member(read.stream_options, "include_usage") is True,
+        images,
+        audio,
+    )
+
+
+def _read_with_care(body: bytes) -> ChatRequest:
+    """As `read_request`, for every body: it has words for what is wrong, and takes roles that are unknown."""
+    try:
+        read = _read_any_body(body)
+    except RecursionError:
+        raise json_too_deep(MAX_DEPTH) from None
+    except msgspec.DecodeError as error:
+        raise _not_readable(body, error) from None
+    places = look(body)
+    messages = read.messages
+    if messages is None:
+        raise _absent_or_null("messages", places)
+    images, audio = _seen_in_parts(messages) if places.lists_in_messages else (False, False)
+    return ChatRequest(
+        body=body,
+        read=read,
+        places=places,
+        messages=messages,
+        roles=[message.role for message in messages],
+        model=_model(read.model, places),
+        stream=_flag("stream", read.stream),
+        max_output_tokens=_longest(read),
+        choices=_choices(read.n),
+        wants_usage=_member(read.stream_options, "include_usage") is True,
+        has_images=images,
+        has_audio=audio,
+    )
 
 
 def facts_for(
-    request: ChatRequest, caller: Caller | None, headers: Iterable[tuple[bytes, bytes]]
+    request: ChatRequest, caller: Caller | None, headers: Collection[tuple[bytes, bytes]]
 ) -> RequestFacts:
     """What the rules may ask about: the body, the caller's key, and headers (names in lower case).
 
     The team comes from the key alone, and so does the application where the key has one.
     """
+    if not (_SELDOM.isdisjoint(request.places.names) and _LABELS.isdisjoint(map(_name_of, headers))):
+        return _facts_with_labels(request, caller, headers)
+    key_id, team, application = "", "", None
+    if caller is not None:
+        key_id, team, application = caller.key_id, caller.team, caller.application or None
+    size, roles, tools = len(request.body), request.roles, request.read.tools
+    return RequestFacts(
+        model=request.model,
+        stream=request.stream,
+        input_bytes=size,
+        input_tokens=-(-size // BYTES_PER_TOKEN),
+        max_output_tokens=request.max_output_tokens,
+        messages=len(roles),
+        turn=roles.count("user") or 1,
+        has_images=request.has_images,
+        has_audio=request.has_audio,
+        has_tools=tools is not _NOTHING and _is_filled(tools),
+        key_id=key_id,
+        team=team,
+        application=application,
+        session=_session_by_opening(request, key_id, roles, tools),
+    )
+
+
+def _session_by_opening(request: ChatRequest, key_id: str, roles: list[Any], tools: msgspec.Raw) -> str:
+    if len(request.body) <= PREFIX_BYTES and "user" in roles:
+        messages, first = request.messages, roles.index("user")
+        if first == 1 and roles[0] in _SYSTEM:
+            return session_from_opening(key_id, tools, messages[0].content, messages[1].content)
+        if first == 0:
+            return session_from_opening(key_id, tools, None, messages[0].content)
+    return session_from_prefix(key_id, request.prefix())
+
+
+def _facts_with_labels(
+    request: ChatRequest, caller: Caller | None, headers: Iterable[tuple[bytes, bytes]]
+) -> RequestFacts:
+    """As `facts_for`, for every request: also one with labels, ids or wishes of its own."""
     application: str | None = None
     feature: str | None = None
     customer: str | None = None
@@ -308,7 +428,11 @@ def facts_for(
     if read.response_format is not None:
         json_output, json_schema = request.json_output
     if session is None:
-        session = request.own_session or client_session or session_from_prefix(key_id, request.prefix())
+        session = (
+            request.own_session
+            or client_session
+            or _session_by_opening(request, key_id, request.roles, read.tools)
+        )
     roles = request.roles
     size = len(request.body)
     return RequestFacts(
@@ -355,6 +479,9 @@ def prepare(
     what the client set and stands in where the client set nothing.
     """
     body = request.body
+    asks = ask_usage and request.stream and not request.wants_usage
+    if model == request.model and parameters is None and max_output_tokens is None and not asks:
+        return Prepared(body, ())
     edits: list[tuple[int, int, bytes]] = []
     added: list[bytes] = []
     changed: list[str] = []
@@ -362,7 +489,7 @@ def prepare(
         place = request.places.value("model")
         assert place is not None  # it was read
         edits.append((*place, _write(model)))
-    if ask_usage and request.stream and not request.wants_usage:
+    if asks:
         _ask_for_usage(request, edits, added)
     rename: Mapping[str, str] = {}
     if parameters is not None:
@@ -562,7 +689,7 @@ def _flag(param: str, value: object) -> bool:
     raise invalid_value(param, f"{param} must be true or false")
 
 
-def _longest(read: _Body) -> int | None:
+def _longest(read: _AnyBody) -> int | None:
     a = _limit("max_tokens", read.max_tokens)
     b = _limit("max_completion_tokens", read.max_completion_tokens)
     if a is None or b is None:
@@ -598,10 +725,23 @@ def _is_filled(raw: msgspec.Raw) -> bool:
     """True if it is a list with something in it. What is neither a list nor null counts too."""
     if raw is _NOTHING:
         return False
-    view = memoryview(raw)
-    if not view or bytes(view[:4]) == b"null":
-        return False
-    return len(view) > 64 or bytes(view)[1:-1].strip() != b""
+    if len(raw) > _FILLED:
+        return True
+    value = bytes(raw)
+    return value not in (b"", b"null") and value[1:-1].strip() != b""
+
+
+def _seen_in_parts(messages: Iterable[_Content]) -> tuple[bool, bool]:
+    """Whether some part of a message is an image, and whether one is sound."""
+    images = audio = False
+    for message in messages:
+        content = memoryview(message.content)
+        if not content or content[0] != _LIST:
+            continue
+        kinds = _kinds_of_parts(message.content)
+        images = images or not _IMAGES.isdisjoint(kinds)
+        audio = audio or not _AUDIO.isdisjoint(kinds)
+    return images, audio
 
 
 def _kinds_of_parts(content: msgspec.Raw) -> set[str]:
@@ -614,6 +754,10 @@ def _kinds_of_parts(content: msgspec.Raw) -> set[str]:
 
 def _text(content: msgspec.Raw) -> tuple[bytes, bytes]:
     """The beginning of a text and, if it is longer, its end, in UTF-8."""
+    if len(content) <= FENCE_BYTES:
+        text = bytes(content)
+        if text.startswith(b'"') and b"\\u" not in text:
+            return text[1:-1], b""
     view = memoryview(content)
     if view and view[0] == _LIST:
         view = _last_text_part(content)

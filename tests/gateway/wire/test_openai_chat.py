@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.auth import Caller
@@ -19,6 +19,7 @@ from gateway.wire.openai_chat import (
     read_request,
     stream_error_event,
 )
+from routers.session import session_from_prefix
 
 USER: list[dict[str, object]] = [{"role": "user", "content": "hello"}]
 
@@ -230,6 +231,24 @@ def test_the_look_is_at_the_last_user_message_and_the_system_text():
     assert (peek.system, peek.user, peek.tool_results) == (b"be kind", "last é".encode(), True)
 
 
+@pytest.mark.parametrize(
+    ("roles", "seen"),
+    [
+        (["system", "user"], (b"0", b"1")),
+        (["user", "system", "assistant"], (b"1", b"0")),
+        (["developer", "system", "user", "user", "assistant", "tool"], (b"0", b"3")),
+        (["user", "assistant", "system"], (b"", b"0")),
+        (["system"], (b"0", b"")),
+        (["assistant", "developer"], (b"1", b"")),
+        (["critic", None, "user"], (b"", b"2")),
+        ([], (b"", b"")),
+    ],
+)
+def test_the_system_text_is_one_of_the_first_two_messages(roles: list[str | None], seen: tuple[bytes, bytes]):
+    peek = chat(messages=[{"role": role, "content": str(i)} for i, role in enumerate(roles)]).peek()
+    assert (peek.system, peek.user) == seen
+
+
 def test_the_look_is_bounded_and_reads_escapes():
     long = "翻译" * 20_000 + "end"
     for ascii_only in (True, False):
@@ -246,6 +265,91 @@ def test_a_message_without_a_text_gives_nothing_to_look_at():
     for content in (None, 5, [], ["a"], [{"type": "text", "text": 5}], {"a": 1}):
         assert chat(messages=[{"role": "user", "content": content}]).peek().user == b""
     assert chat(messages=[{"role": "user"}, {}]).peek().user == b""
+
+
+# ── the usual body and every other ──
+
+_texts: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        "hello", "Translate é this", "翻译", "", "a\n```x```", '"quoted" \\ `', "😀" * 40, "x" * 4_095, "é" * 3_000,
+        "x-anthropic-billing-header: a; cch=1;", [{"type": "text", "text": "Summarize"}, {"type": "image_url"}],
+        [{"type": "input_audio"}, 5], [], None, 5, {"a": 1},
+    ]
+)  # fmt: skip
+_messages: st.SearchStrategy[list[dict[str, Any]]] = st.lists(
+    st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(
+                ["user", "user", "user", "system", "developer", "assistant", "tool", "function"]
+            )
+        },
+        optional={"content": _texts, "tool_calls": st.just([{"id": "1"}])},
+    ),
+    max_size=5,
+)
+_more: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"model": st.sampled_from(["m", "é" * 70, "m" * 256, "a\u200bb"])},
+    optional={
+        "stream": st.sampled_from([True, False, None]),
+        "stream_options": st.sampled_from([None, {}, {"include_usage": True}, {"include_usage": 1}, "x"]),
+        "max_tokens": st.sampled_from([None, 1, 9, 10**12]),
+        "max_completion_tokens": st.sampled_from([None, 1, 5, 10**12]),
+        "n": st.sampled_from([None, 1, 128]),
+        "tools": st.sampled_from([None, [], {}, [{"a": 1}], [{"a": "b" * 100}]]),
+        "functions": st.sampled_from([None, [], [{"name": "f"}]]),
+        "response_format": st.sampled_from([None, {"type": "json_object"}, {"type": "json_schema"}, "text"]),
+        "reasoning_effort": st.sampled_from([None, "high", 5]),
+        "user": st.sampled_from([None, "u-1", ""]),
+        "metadata": st.sampled_from([None, {"customer": "acme"}, {"user_id": "a_session_b"}]),
+        "temperature": st.just(0.5),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    _messages, _more, st.booleans(), st.sampled_from([None, Caller(key_id="k", team="t", application="a")])
+)
+@example([{"role": "system", "content": "be kind"}, USER[0]], {"model": "m", "tools": [{}]}, False, None)
+@example([USER[0], {"role": "system", "content": "be kind"}], {"model": "m"}, False, None)
+def test_what_is_read_of_a_usual_body_is_what_is_read_of_every_body(
+    messages: list[dict[str, Any]], more: dict[str, Any], ascii_only: bool, caller: Caller | None
+):
+    usual = '{"role":"assistant"}'
+    body = json.dumps({**more, "messages": [*messages, "LAST"]}, ensure_ascii=ascii_only)
+    # A message that no API knows, as long, and a header that says nothing: both make the look a careful one.
+    reads = [
+        read_request(body.replace('"LAST"', last.ljust(len(usual))).encode())
+        for last in (usual, '{"role":1}')
+    ]
+    no_label = [(b"host", b"a"), (b"x-faregate-task", b"")]
+
+    facts = [facts_for(read, caller, headers) for read in reads for headers in ((), no_label)]
+
+    assert facts[1:] == facts[:1] * 3
+    assert facts[0].session == (
+        reads[0].own_session or session_from_prefix(facts[0].key_id, reads[1].prefix())
+    )
+    assert reads[0].peek() == reads[1].peek()
+    assert reads[0].wants_usage == reads[1].wants_usage
+
+
+@pytest.mark.parametrize(
+    ("parameters", "model", "cap", "stream"),
+    [
+        (Changes(rename={"a": "b"}), "m", None, False),
+        (None, "n", None, False),
+        (None, "m", 5, False),
+        (None, "m", None, True),
+    ],
+)
+def test_each_thing_that_may_change_a_body_changes_it(
+    parameters: Changes | None, model: str, cap: int | None, stream: bool
+):
+    request = chat(a=1, stream=stream)
+    assert prepare(request, model="m", ask_usage=False).body is request.body
+    changed = prepare(request, model=model, parameters=parameters, max_output_tokens=cap)
+    assert json.loads(changed.body) != json.loads(request.body)
 
 
 # ── what is sent on ──
