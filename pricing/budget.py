@@ -3,7 +3,44 @@
 from datetime import datetime
 
 from pricing.money import PicoUsd
-from pricing.sheet import Sheet
+from pricing.sheet import PriceBook, Sheet, moment_of
+
+
+def worst_case_at_ms(
+    book: PriceBook,
+    model: str,
+    input_tokens: int,
+    max_output_tokens: int,
+    choices: int = 1,
+    *,
+    at_ms: int,
+    service_tier: str | None = None,
+    has_audio: bool = True,
+) -> PicoUsd | None:
+    """The `worst_case` of a model in a book, which may have no price for it; `at_ms` is in milliseconds since 1970."""
+    price = book.plain_price(None, model, at_ms)
+    if (
+        price is not None
+        and input_tokens <= price.most_input
+        and not has_audio
+        and not price.has_multipliers
+        and (service_tier is None or service_tier not in price.tiers)
+    ):
+        return PicoUsd(
+            input_tokens * price.dearest_input + choices * max_output_tokens * price.dearest_output
+        )
+    found = book.find(None, model)
+    if found is None:
+        return None
+    return worst_case(
+        found[1],
+        input_tokens,
+        max_output_tokens,
+        choices,
+        at=moment_of(at_ms),
+        service_tier=service_tier,
+        has_audio=has_audio,
+    )
 
 
 def worst_case(

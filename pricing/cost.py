@@ -11,7 +11,7 @@ booked in place of ours (`provider_cost = "prefer"`), the total is shared out in
 left over by largest remainder; if ours are all zero, the provider's figure is a fee.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -21,7 +21,7 @@ import msgspec
 
 from pricing.money import PICO_PER_USD, PicoUsd
 from pricing.rates import Rates
-from pricing.sheet import Fees, PriceBook, Row
+from pricing.sheet import Fees, PriceBook, Row, moment_of
 from pricing.usage import BUCKETS, Reading, Usage
 
 MISMATCH_PICO_USD = 100_000
@@ -54,6 +54,11 @@ class TokensCost(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     total: PicoUsd | None  # None: unpriced
     price_id: str | None
+
+
+# Whole numbers in, whose products are money: a call of PicoUsd for each of them takes as long as all the rest.
+_cost = cast("Callable[..., Cost]", Cost)
+_tokens_cost = cast("Callable[..., TokensCost]", TokensCost)
 
 
 class _Sum(NamedTuple):
@@ -132,6 +137,56 @@ def cost_of(
         flags=flags,
         provider_cost_usd=reading.provider_cost_usd,
     )
+
+
+def cost_at_ms(
+    reading: Reading,
+    book: PriceBook,
+    *,
+    requested_model: str,
+    started_ms: int,
+    completed_ms: int,
+    requested_service_tier: str | None = None,
+) -> Cost:
+    """`cost_of` an answer that was not made in a batch; the moments are in milliseconds since 1970."""
+    if reading.is_plain:
+        price = book.plain_price(reading.model, requested_model, started_ms)
+        if price is not None:
+            usage = reading.usage
+            uncached, cached = usage.input_uncached, usage.input_cached
+            tier = reading.service_tier or requested_service_tier
+            if uncached + cached <= price.most_input and (tier is None or tier not in price.tiers):
+                uncached *= price.input_uncached
+                cached *= price.input_cached
+                output = (
+                    usage.output_text * price.output_text + usage.output_reasoning * price.output_reasoning
+                )
+                return _cost(
+                    total=uncached + cached + output,
+                    input_uncached=uncached,
+                    input_cached=cached,
+                    output=output,
+                    priced_as=price.priced_as,
+                    price_version=price.version,
+                    rate_set=price.rate_set,
+                    price_id=price.price_id,
+                )
+    return cost_of(
+        reading,
+        book,
+        requested_model=requested_model,
+        started_at=moment_of(started_ms),
+        completed_at=moment_of(completed_ms),
+        requested_service_tier=requested_service_tier,
+    )
+
+
+def cost_of_input_at_ms(input_tokens: int, book: PriceBook, *, model: str, at_ms: int) -> TokensCost:
+    """`cost_of_tokens` that are all uncached text input; the moment is in milliseconds since 1970."""
+    price = book.plain_price(None, model, at_ms)
+    if price is not None and input_tokens <= price.most_input:
+        return _tokens_cost(total=input_tokens * price.input_uncached, price_id=price.price_id)
+    return cost_of_tokens(Usage(input_uncached=input_tokens), book, model=model, at=moment_of(at_ms))
 
 
 def cost_of_tokens(usage: Usage, book: PriceBook, *, model: str, at: datetime) -> TokensCost:

@@ -12,13 +12,15 @@ import tomllib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, cast
+
+import msgspec
 
 from pricing.rates import RATE_NAMES, Dearest, Rates
 
@@ -29,6 +31,12 @@ _MOST_DECIMALS = 24
 _MOST_USD = 1_000_000  # no rate and no fee is higher; a slip of the unit is
 _DATED = re.compile(r"(.+?)(?:[-@]\d{4}[01]\d[0-3]\d|-\d{4}-[01]\d-[0-3]\d)")
 _TIME = re.compile(r"([01]\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?")
+
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_FOREVER_MS = 1 << 62
+_MOST_PLAIN = 256  # names whose plain prices a book keeps at hand; an answer may give any name
+_LONGEST_PLAIN = 200  # letters of such a name
 
 Clock = Literal["request_start", "response_end"]
 ProviderCost = Literal["prefer", "record"]
@@ -269,6 +277,62 @@ class Row:
         return Rates.of(rates, extra=extra, scale=self.scale, rate_set="+".join(names) or "base")
 
 
+class PlainPrice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a model costs for a while, as long as nothing but the number of tokens of `SIMPLE_BUCKETS` matters.
+
+    Nothing else does for an input of up to `most_input` tokens, in no service tier that is among `tiers`, at no
+    place that has a multiplier, not in a batch. All rates are whole pico-dollars per token.
+    """
+
+    from_ms: int  # milliseconds since 1970
+    until_ms: int  # exclusive
+    most_input: int  # -1: there is no such case, and the rates mean nothing
+    tiers: frozenset[str]  # those with rates of their own, and "auto" if there is any
+    has_multipliers: bool
+    input_uncached: int = 0
+    input_cached: int = 0
+    output_text: int = 0
+    output_reasoning: int = 0
+    dearest_input: int = 0  # of all kinds of input but audio
+    dearest_output: int = 0
+    priced_as: str  # the sheet's name
+    version: str | None
+    rate_set: str = "base"
+    price_id: str | None
+
+    @classmethod
+    def of(cls, row: Row, *, priced_as: str, from_ms: int, until_ms: int) -> "PlainPrice":
+        """The plain price that a row of a sheet has in this span."""
+        price = cls(
+            from_ms=from_ms,
+            until_ms=until_ms,
+            most_input=-1,
+            tiers=frozenset((*row.tiers, "auto")) if row.tiers else frozenset(),
+            has_multipliers=bool(row.multipliers),
+            priced_as=priced_as,
+            version=row.version,
+            price_id=row.price_id,
+        )
+        rates = row.rates_of(window=-1, batch=False, service_tier=None, is_long=False)
+        if row.windows or rates.simple is None or not row.fees.are_none:
+            return price
+        step = row.step
+        most_input = _FOREVER_MS if step is None else step.threshold - step.at_or_above
+        plain, cached, text, thought = rates.simple
+        ((dearest_input, dearest_output),) = Dearest.of((rates,), has_audio=False).pairs
+        return msgspec.structs.replace(
+            price,
+            most_input=most_input,
+            input_uncached=plain,
+            input_cached=cached,
+            output_text=text,
+            output_reasoning=thought,
+            dearest_input=dearest_input,
+            dearest_output=dearest_output,
+            rate_set=rates.rate_set,
+        )
+
+
 class Sheet:
     """One model's dated prices."""
 
@@ -302,6 +366,18 @@ class Sheet:
                 return row
         return None
 
+    def plain_price(self, at_ms: int, priced_as: str) -> PlainPrice | None:
+        """The plain price of the row that holds at a moment, in milliseconds since 1970; None: there is no row."""
+        until_ms = _FOREVER_MS
+        for row in self._newest_first:
+            from_ms = -_FOREVER_MS
+            if row.from_ is not None:  # rounded up: a request never starts between two milliseconds
+                from_ms = -((_FIRST - row.from_) // _MILLISECOND)
+            if from_ms <= at_ms:
+                return PlainPrice.of(row, priced_as=priced_as, from_ms=from_ms, until_ms=until_ms)
+            until_ms = from_ms
+        return None
+
     def superseded_by(self, later: "Sheet") -> "Sheet":
         """This sheet with the rows of another put in; where both begin at the same moment, the other's hold."""
         return Sheet(self.name, (*self.rows, *later.rows))
@@ -310,7 +386,7 @@ class Sheet:
 class PriceBook:
     """Model name -> sheet."""
 
-    __slots__ = ("_names", "_providers", "sheets")
+    __slots__ = ("_names", "_plain", "_providers", "sheets")
 
     def __init__(
         self,
@@ -325,6 +401,7 @@ class PriceBook:
         for alias, name in aliases.items():
             self._names.setdefault(alias, (name, sheets[name]))
         self._providers = dict(providers)
+        self._plain: dict[tuple[str | None, str], PlainPrice] = {}
 
     @classmethod
     def from_tables(
@@ -354,6 +431,19 @@ class PriceBook:
                 return found
         return names.get(requested) or names.get(undated(requested))
 
+    def plain_price(self, answered: str | None, requested: str, at_ms: int) -> PlainPrice | None:
+        """The plain price at a moment, in milliseconds since 1970, for the sheet that `find` gives; None: no row."""
+        price = self._plain.get((answered, requested))
+        if price is not None and price.from_ms <= at_ms < price.until_ms:
+            return price
+        found = self.find(answered, requested)
+        price = None if found is None else found[1].plain_price(at_ms, found[0])
+        if price is not None and (answered is None or len(answered) <= _LONGEST_PLAIN):
+            if len(self._plain) >= _MOST_PLAIN:
+                self._plain.clear()
+            self._plain[answered, requested] = price
+        return price
+
     def rows(self) -> Iterator[tuple[str, Row]]:
         """Every row of every sheet, with the name of its model; oldest first within a model."""
         for name, sheet in self.sheets.items():
@@ -373,6 +463,11 @@ class PriceBook:
     def names(self) -> frozenset[str]:
         """Every name that `find` knows as it stands."""
         return frozenset(self._names)
+
+
+def moment_of(at_ms: int) -> datetime:
+    """Milliseconds since 1970 -> an aware UTC moment."""
+    return _FIRST + timedelta(milliseconds=at_ms)
 
 
 @lru_cache(maxsize=1024)

@@ -106,3 +106,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fee_keys: Mapping[str, str] = _NO_WORDS
     """Scalar fields of the usage object, as text, for fees that depend on one (`per_request_by`)."""
     text_bytes: int = 0  # UTF-8 length of all text the model produced, as far as it was seen
+    is_plain: bool = False
+    """True only if `source` is "provider", `usage.is_simple` holds, and there is no flag, no place and no figure of
+    the provider's. False says nothing."""

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NoReturn, cast
 
 import msgspec
 
-from gateway.wire.openai_usage import UsageMerge
+from gateway.wire.openai_usage import UsageMerge, decode_plain_usage
 from gateway.wire.sse import (
     MAX_EVENT_BYTES,
     EventSplitter,
@@ -129,6 +129,12 @@ class _Event(msgspec.Struct, gc=False):
     object: Any = None
 
 
+class _Whole(_Event, gc=False):
+    """A whole answer whose usage object is not read yet."""
+
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+
+
 def _exact(text: str) -> Decimal:
     """Numbers with a point or an exponent are read as decimals, never as floats."""
     try:
@@ -142,6 +148,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _decode: Final = msgspec.json.Decoder(_Event, float_hook=_exact).decode
+_decode_whole: Final = msgspec.json.Decoder(_Whole, float_hook=_exact).decode
+_decode_value: Final = msgspec.json.Decoder(float_hook=_exact).decode
 _NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 LESSONS = 8  # how often a stream may show another form of event before it is parsed event by event
@@ -278,17 +286,22 @@ class ChatAnswer:
         if end == "complete" and status < 400 and merge is not None and not self._failed:
             plain = merge.plainly(self._dialect)
             if plain is not None:
+                usage = plain[0]
+                provider_cost = merge.provider_cost_usd(self._dialect)
                 return Reading(
-                    usage=plain[0],
+                    usage=usage,
                     source="provider",
                     cached_on_wire=plain[1],
                     reasoning_on_wire=plain[2],
                     model=self.model,
                     service_tier=self.service_tier,
                     inference_geo=self._inference_geo,
-                    provider_cost_usd=merge.provider_cost_usd(self._dialect),
+                    provider_cost_usd=provider_cost,
                     fee_keys=MappingProxyType(dict(merge.scalars)) if merge.scalars else _NO_FEE_KEYS,
                     text_bytes=self.text_bytes,
+                    is_plain=not usage.cache_write_5m
+                    and provider_cost is None
+                    and self._inference_geo is None,
                 )
         return self._careful_reading(status, end, input_tokens_estimate)
 
@@ -596,21 +609,76 @@ def read_whole(
     A body that is cut off is searched for the text it holds. A 200 that is no answer of this wire has the source
     "none" and the flag `upstream_error`; `provider_words` then tells what it says.
     """
-    answer = ChatAnswer(dialect=dialect, counter=counter)
+    event: _Event | None = None
     if status < 400:
         if content_encoding is not None:
             body = unpacked(body, content_encoding)
         try:
-            event = _decode(body)
+            whole = _decode_whole(body)
+            if end == "complete":
+                reading = _plain_reading(whole, dialect)
+                if reading is not None:
+                    return reading
+            event = whole
+            event.usage = _decode_value(whole.usage)
         except _NOT_DECODED:
             event = _parsed(without_byte_order_mark(body))
         if event is None:
             event = _mended(body)
             if event is not None and end == "complete":
                 event.error = True
-        if event is not None:
-            answer.take(event)
+    answer = ChatAnswer(dialect=dialect, counter=counter)
+    if event is not None:
+        answer.take(event)
     return answer.reading(status=status, end=end, input_tokens_estimate=input_tokens_estimate)
+
+
+def _plain_reading(whole: _Whole, dialect: str) -> Reading | None:
+    """What `ChatAnswer` says of a complete answer that is one text with plain counts that add up; None: look closer."""
+    choices, model, tier = whole.choices, whole.model, whole.service_tier
+    if (
+        not choices
+        or len(choices) != 1
+        or not model
+        or type(model) is not str
+        or (tier is not None and type(tier) is not str)
+        or whole.error
+        or whole.x_groq is not None
+        or dialect == "perplexity"  # it counts reasoning beside the completion
+    ):
+        return None
+    choice = choices[0]
+    message = choice.message
+    if message is None or choice != _Choice(message=message, finish_reason=choice.finish_reason):
+        return None
+    text = message.content
+    if type(text) is not str or message != _Message(text):
+        return None
+    try:
+        told = decode_plain_usage(whole.usage)
+    except _NOT_DECODED:
+        return None
+    prompt, completion = told.prompt_tokens, told.completion_tokens
+    given, made = told.prompt_tokens_details, told.completion_tokens_details
+    cached = 0 if given is None else given.cached_tokens or 0
+    thought = 0 if made is None else made.reasoning_tokens or 0
+    if cached > prompt or thought > completion or told.total_tokens != prompt + completion:
+        return None
+    return Reading(
+        usage=Usage(
+            input_uncached=prompt - cached,
+            input_cached=cached,
+            output_text=completion - thought,
+            output_reasoning=thought,
+        ),
+        source="provider",
+        cached_on_wire="inside" if cached else "none",
+        reasoning_on_wire="inside" if thought else "none",
+        model=model,
+        service_tier=tier,
+        text_bytes=_utf8_length(text),
+        is_plain=True,
+    )
 
 
 def provider_words(body: bytes) -> ProviderWords:

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, localcontext
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Annotated, Any, Final, Literal, cast
+
+import msgspec
 
 from pricing.usage import OnWire, Usage
 
@@ -73,6 +75,35 @@ _DETAILS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "cache_creation": _IN_CACHE_CREATION,
     }
 )
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+
+
+class _PlainInput(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    cached_tokens: _Count | None = None
+    audio_tokens: Literal[0] | None = None
+
+
+class _PlainOutput(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    reasoning_tokens: _Count | None = None
+    audio_tokens: Literal[0] | None = None
+    accepted_prediction_tokens: Any = None  # these are in the completion count already
+    rejected_prediction_tokens: Any = None
+
+
+class PlainUsage(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A usage object with OpenAI's own fields, all in order: of any other one `UsageMerge` makes the best."""
+
+    prompt_tokens: _Count
+    completion_tokens: _Count
+    total_tokens: _Count
+    prompt_tokens_details: _PlainInput | None = None
+    completion_tokens_details: _PlainOutput | None = None
+
+
+decode_plain_usage: Final = msgspec.json.Decoder(PlainUsage).decode
+"""JSON -> PlainUsage. Raises msgspec.DecodeError where anything is unusual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

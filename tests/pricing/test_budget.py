@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing.budget import worst_case
+from pricing.budget import worst_case, worst_case_at_ms
 from pricing.cost import cost_of
 from pricing.sheet import PriceBook, Sheet
 from pricing.usage import INPUT_BUCKETS, OUTPUT_BUCKETS, Reading, Usage
@@ -144,6 +144,66 @@ def test_a_bound_that_was_worked_out_before_stays_right_at_every_threshold_and_d
     for each in asked:
         fresh = Sheet.from_table(SHEET).superseded_by(Sheet.from_table(later))
         assert bound(sheet, *each) == bound(fresh, *each), each
+
+
+PLAIN: dict[str, Any] = {"rates": {"input": "1", "input_audio": "9", "cache_write_1h": "2", "output": "4"}}
+STEP = {"threshold": 1000, "applies": "at_or_above", "rates": {"input": "5"}}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    blocks=st.sets(
+        st.sampled_from(
+            ["windows", "service_tiers", "multipliers", "per_request_by", "step", "above", "fine"]
+        )
+    ),
+    tokens=st.sampled_from([0, 1, 999, 1000, 1001]),
+    output=st.integers(0, 3),
+    choices=st.integers(1, 3),
+    tier=st.sampled_from([None, "flex", "auto", "made up"]),
+    has_audio=st.booleans(),
+    later=st.integers(-1, 2),
+)
+def test_a_moment_in_milliseconds_changes_no_bound(
+    blocks: set[str], tokens: int, output: int, choices: int, tier: str | None, has_audio: bool, later: int
+) -> None:
+    sheet = PLAIN | {name: SHEET[name] for name in blocks & SHEET.keys()}
+    if "service_tiers" in blocks:
+        priority = SHEET["service_tiers"]["priority"] | {"long_context": {**STEP, "threshold": 1}}
+        sheet["service_tiers"] = SHEET["service_tiers"] | {"priority": priority}
+    if "step" in blocks:
+        sheet["long_context"] = STEP
+    if "above" in blocks:
+        sheet["long_context"] = {**STEP, "applies": "above"}
+    if "fine" in blocks:
+        sheet["rates"] = {**PLAIN["rates"], "output_reasoning": "4.0000001"}
+    begins = {"from": "2026-11-02T12:00:00.001Z", "rates": {"input": "3", "output": "8"}}
+    prices = Sheet.from_table(sheet).superseded_by(Sheet.from_table({"versions": [begins]}))
+    book = PriceBook({"m": prices})
+    for moment in (0, later, 0):
+        bound = worst_case_at_ms(
+            book,
+            "m",
+            tokens,
+            output,
+            choices,
+            at_ms=int(AT.timestamp()) * 1000 + moment,
+            service_tier=tier,
+            has_audio=has_audio,
+        )
+        assert bound == worst_case(
+            prices,
+            tokens,
+            output,
+            choices,
+            at=AT + timedelta(milliseconds=moment),
+            service_tier=tier,
+            has_audio=has_audio,
+        )
+
+
+def test_a_model_without_a_sheet_has_no_bound() -> None:
+    assert worst_case_at_ms(PriceBook({}), "m", 10, 10, at_ms=0) is None
 
 
 def test_service_tiers_that_clients_make_up_are_not_remembered() -> None:

@@ -1,6 +1,7 @@
 """`expected_cost` below works the README's rules out once more, with exact fractions and without the product's code."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing.cost import Cost, cost_of, cost_of_tokens
+from pricing.cost import Cost, TokensCost, cost_at_ms, cost_of, cost_of_input_at_ms, cost_of_tokens
 from pricing.money import PicoUsd
-from pricing.sheet import PriceBook
-from pricing.usage import BUCKETS, Reading, Usage
+from pricing.savings import same_tokens, same_tokens_at_ms
+from pricing.sheet import PriceBook, Row, Sheet, moment_of
+from pricing.usage import BUCKETS, SIMPLE_BUCKETS, Reading, Usage
 
 MONDAY_NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 PARTS = ("input_uncached", "input_cached", "cache_write", "output", "fees")
@@ -485,3 +487,139 @@ def test_tokens_alone_cost_what_an_answer_with_them_does(
     found = cost_of_tokens(with_tools, book, model="m", at=MONDAY_NOON)
     priced = cost(usage, sheet)
     assert (found.total, found.price_id) == (priced.total, priced.price_id)
+
+
+# ── moments in milliseconds ──
+
+NOON_MS = 1_793_620_800_000
+
+
+def test_an_answer_of_the_usual_kind_has_the_cost_that_its_tokens_have() -> None:
+    book = PriceBook.from_tables({"m": STEPPED}, origin="test")
+    usage = Usage(input_uncached=1, input_cached=2, output_text=3, output_reasoning=4)
+    priced = cost_at_ms(
+        Reading(usage=usage, source="provider", model="m-2026-08-06", is_plain=True),
+        book,
+        requested_model="m",
+        started_ms=NOON_MS,
+        completed_ms=NOON_MS + 1,
+    )
+    assert priced == Cost(
+        total=PicoUsd(1_000_000 + 200_000 + 12_000_000 + 24_000_000),
+        input_uncached=PicoUsd(1_000_000),
+        input_cached=PicoUsd(200_000),
+        output=PicoUsd(36_000_000),
+        priced_as="m",
+        rate_set="base",
+        price_id="test:m@always",
+    )
+    assert cost_of_input_at_ms(4, book, model="m", at_ms=NOON_MS) == TokensCost(
+        total=PicoUsd(4_000_000), price_id="test:m@always"
+    )
+    assert cost_of_input_at_ms(5, book, model="m", at_ms=NOON_MS).total == 10_000_000
+
+
+@st.composite
+def dated_sheets(draw: st.DrawFn) -> list[tuple[datetime | None, dict[str, Any]]]:
+    """The rows of a sheet: since when, and its table. A second one may begin in the middle of a millisecond."""
+    first = (draw(st.sampled_from([None, MONDAY_NOON])), draw(sheets()))
+    later = draw(st.sampled_from([None, 500, 1000, 3000]))
+    if later is None:
+        return [first]
+    return [first, (MONDAY_NOON + timedelta(microseconds=later), draw(sheets()))]
+
+
+def dated_book(tables: Mapping[str, list[tuple[datetime | None, dict[str, Any]]]]) -> PriceBook:
+    def row(from_: datetime | None, table: dict[str, Any]) -> Row:
+        only = Sheet.from_table(table).rows[0]
+        return replace(only, from_=from_, version=str(from_), price_id=str(from_))
+
+    return PriceBook({name: Sheet(name, [row(*each) for each in rows]) for name, rows in tables.items()})
+
+
+SMALL = st.one_of(st.just(0), st.integers(0, 3_000_000))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    tables=st.fixed_dictionaries({"m": dated_sheets()}, optional={"n": dated_sheets()}),
+    counts=st.lists(SMALL, min_size=11, max_size=11),
+    is_simple=st.integers(0, 3),
+    source=st.sampled_from(["provider", "provider", "provider", "none"]),
+    answered=st.sampled_from([None, "m", "n", "n-2026-01-01", "other"]),
+    moments=st.lists(st.integers(-1, 4), min_size=1, max_size=4),
+    lasted=st.integers(0, 600_000),
+    tiers=st.tuples(*[st.sampled_from([None, None, "flex", "default", "auto"])] * 2),
+    geo=st.sampled_from([None, None, "us", "eu"]),
+    theirs=st.one_of(st.none(), st.none(), st.decimals(min_value=0, max_value=1000, places=15)),
+)
+def test_a_moment_in_milliseconds_changes_no_cost(
+    tables: dict[str, list[tuple[datetime | None, dict[str, Any]]]],
+    counts: list[int],
+    is_simple: int,
+    source: Any,
+    answered: str | None,
+    moments: list[int],
+    lasted: int,
+    tiers: tuple[str | None, str | None],
+    geo: str | None,
+    theirs: Decimal | None,
+) -> None:
+    book, fresh = dated_book(tables), dated_book(tables)
+    used = zip(BUCKETS, counts, strict=True)
+    usage = of({name: count for name, count in used if name in SIMPLE_BUCKETS or not is_simple})
+    reading = Reading(
+        usage=usage,
+        source=source,
+        model=answered,
+        service_tier=tiers[0],
+        inference_geo=geo,
+        provider_cost_usd=theirs,
+        is_plain=usage.is_simple and source == "provider" and geo is None and theirs is None,
+    )
+    for moment in moments:  # what a book keeps at hand of one moment must not hold for another
+        at_ms = NOON_MS + moment
+        at = MONDAY_NOON + timedelta(milliseconds=moment)
+        assert moment_of(at_ms) == at
+        assert cost_at_ms(
+            reading,
+            book,
+            requested_model="m",
+            started_ms=at_ms,
+            completed_ms=at_ms + lasted,
+            requested_service_tier=tiers[1],
+        ) == cost_of(
+            reading,
+            fresh,
+            requested_model="m",
+            started_at=at,
+            completed_at=at + timedelta(milliseconds=lasted),
+            requested_service_tier=tiers[1],
+        )
+        for model in ("m", "n"):
+            elsewhere = same_tokens_at_ms(reading, book, model=model, at_ms=at_ms)
+            assert elsewhere == same_tokens(usage, fresh, model=model, at=at)
+            given_tokens = cost_of_input_at_ms(counts[0], book, model=model, at_ms=at_ms)
+            assert given_tokens == cost_of_tokens(Usage(input_uncached=counts[0]), fresh, model=model, at=at)
+
+
+@settings(deadline=None)
+@given(counts=SIMPLE_COUNTS, tier=st.sampled_from([None, "flex", "other"]))
+def test_at_every_threshold_a_plain_answer_costs_what_any_other_does(
+    counts: dict[str, int], tier: str | None
+) -> None:
+    for applies in ("above", "at_or_above"):
+        book = PriceBook.from_tables(
+            {"m": {**STEPPED, "long_context": {**STEPPED["long_context"], "applies": applies}}}
+        )
+        plain, other = (
+            cost_at_ms(
+                Reading(usage=of(counts), source="provider", service_tier=tier, is_plain=is_plain),
+                book,
+                requested_model="m",
+                started_ms=NOON_MS,
+                completed_ms=NOON_MS,
+            )
+            for is_plain in (True, False)
+        )
+        assert plain == other

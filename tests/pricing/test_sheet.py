@@ -391,3 +391,45 @@ def test_a_books_rows_come_with_their_models_oldest_first() -> None:
         ("a", "2026-07-01"),
         ("b", None),
     ]
+
+
+def test_a_plain_price_holds_until_the_next_row_begins() -> None:
+    book = PriceBook({"m": dated("2026-06-01", "2026-07-01")})
+    june_ms, july_ms = (int(datetime(2026, month, 1, tzinfo=UTC).timestamp()) * 1000 for month in (6, 7))
+    assert book.plain_price(None, "m", june_ms - 1) is None
+    first = book.plain_price(None, "m", june_ms)
+    assert first is not None
+    assert (first.from_ms, first.until_ms, first.version) == (june_ms, july_ms, "2026-06-01")
+    assert book.plain_price(None, "m", july_ms - 1) is first
+    second = book.plain_price(None, "m", july_ms)
+    assert second is not None
+    assert (second.from_ms, second.version) == (july_ms, "2026-07-01")
+    assert book.plain_price(None, "m", june_ms) == first
+    assert book.plain_price("m-2026-01-01", "other", june_ms) == first
+    assert book.plain_price("other", "m", june_ms) == first
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"windows": [{"name": "night", "from": "01:00", "to": "02:00", "rates": {"input": "1"}}]},
+        {"per_request": "1"},
+        {"rates": {"input": "1"}},
+        {"rates": {"input": "0.0000001", "output": "1"}},
+        {"long_context": {"threshold": 0, "applies": "at_or_above", "rates": {"input": "1"}}},
+    ],
+)
+def test_where_more_than_tokens_matters_there_is_no_plain_case(parts: dict[str, Any]) -> None:
+    price = PriceBook({"m": sheet(**parts)}).plain_price(None, "m", 0)
+    assert price is not None
+    assert price.most_input == -1
+
+
+def test_names_that_answers_make_up_are_kept_only_up_to_a_bound() -> None:
+    book = PriceBook({"m": sheet()})
+    for number in range(1000):
+        assert book.plain_price(f"made-up-{number}", "m", 0) == book.plain_price(None, "m", 0)
+    kept = book._plain  # pyright: ignore[reportPrivateUsage] - what is kept is what the test is about
+    assert 0 < len(kept) <= 256
+    book.plain_price("x" * 10_000, "m", 0)
+    assert all(answered is None or len(answered) < 300 for answered, _ in kept)
