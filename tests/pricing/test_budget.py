@@ -146,7 +146,9 @@ def test_a_bound_that_was_worked_out_before_stays_right_at_every_threshold_and_d
         assert bound(sheet, *each) == bound(fresh, *each), each
 
 
-PLAIN: dict[str, Any] = {"rates": {"input": "1", "input_audio": "9", "cache_write_1h": "2", "output": "4"}}
+PLAIN: dict[str, Any] = {
+    "rates": {"input": "1", "input_cached": "0.1", "input_audio": "9", "cache_write_1h": "2", "output": "4"}
+}
 STEP = {"threshold": 1000, "applies": "at_or_above", "rates": {"input": "5"}}
 
 
@@ -177,7 +179,7 @@ def test_a_moment_in_milliseconds_changes_no_bound(
         sheet["long_context"] = {**STEP, "applies": "above"}
     if "fine" in blocks:
         sheet["rates"] = {**PLAIN["rates"], "output_reasoning": "4.0000001"}
-    begins = {"from": "2026-11-02T12:00:00.001Z", "rates": {"input": "3", "output": "8"}}
+    begins = {"from": "2026-11-02T12:00:00.001Z", "rates": {"input": "3", "input_cached": "1", "output": "8"}}
     prices = Sheet.from_table(sheet).superseded_by(Sheet.from_table({"versions": [begins]}))
     book = PriceBook({"m": prices})
     for moment in (0, later, 0):

@@ -416,13 +416,19 @@ def test_a_plain_price_holds_until_the_next_row_begins() -> None:
         {"per_request": "1"},
         {"rates": {"input": "1"}},
         {"rates": {"input": "0.0000001", "output": "1"}},
+        {"rates": RATES},  # a cached token raises a flag
         {"long_context": {"threshold": 0, "applies": "at_or_above", "rates": {"input": "1"}}},
     ],
 )
 def test_where_more_than_tokens_matters_there_is_no_plain_case(parts: dict[str, Any]) -> None:
-    price = PriceBook({"m": sheet(**parts)}).plain_price(None, "m", 0)
-    assert price is not None
-    assert price.most_input == -1
+    rates = {**RATES, "input_cached": "0.1"}
+    usual, other = (
+        PriceBook({"m": sheet(**{"rates": rates, **more})}).plain_price(None, "m", 0) for more in ({}, parts)
+    )
+    assert usual is not None
+    assert other is not None
+    assert usual.most_input > 10**15
+    assert other.most_input == -1
 
 
 def test_names_that_answers_make_up_are_kept_only_up_to_a_bound() -> None:
