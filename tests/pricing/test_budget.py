@@ -162,7 +162,7 @@ STEP = {"threshold": 1000, "applies": "at_or_above", "rates": {"input": "5"}}
     tokens=st.sampled_from([0, 1, 999, 1000, 1001]),
     output=st.integers(0, 3),
     choices=st.integers(1, 3),
-    tier=st.sampled_from([None, "flex", "auto", "made up"]),
+    tier=st.sampled_from([None, "flex", "priority", "auto", "made up"]),
     has_audio=st.booleans(),
     later=st.integers(-1, 2),
 )
