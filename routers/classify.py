@@ -105,6 +105,7 @@ _SIGNS: list[tuple[bytes, TaskKind]] = [
 _SPANISH = frozenset({b"el", b"la", b"los", b"las", b"este", b"esta", b"en", b"o", b"os"})
 _SIGN_LEADS = tuple({sign[0] for sign, _ in _SIGNS})
 _NO_SIGN_LEADS = bytes(byte for byte in range(256) if byte not in _SIGN_LEADS)
+_TAIL = slice(-TAIL_BYTES, None)
 _LOOKED_AT = b"%%.%db %%b %%.%db" % (HEAD_BYTES, SYSTEM_BYTES)
 
 
@@ -119,7 +120,7 @@ def classify(facts: RequestFacts, peek: Peek) -> Classification:
     user, user_end = peek.user, peek.user_end
     # One byte is found many times as fast as three.
     fence = (b"`" in user and b"```" in user) or (b"`" in user_end and b"```" in user_end)
-    looked_at = _LOOKED_AT % (user, user_end[-TAIL_BYTES:], peek.system)
+    looked_at = _LOOKED_AT % (user, user_end[_TAIL], peek.system)
     words = looked_at.replace(b"\\n", b"  ").translate(_TO_WORDS).split()
     # Most requests ask for no kind of work in a word that is known: one look at all texts tells.
     if not _LOOKED_FOR.isdisjoint(words) or looked_at.translate(None, _NO_SIGN_LEADS):

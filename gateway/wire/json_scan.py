@@ -20,7 +20,7 @@ where `scan` reads names. As it looks at nothing else, it would find nothing els
 
 import re
 from codecs import utf_8_decode
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import isinf
 from operator import itemgetter
 from typing import NamedTuple
@@ -90,15 +90,14 @@ class Places(Struct, eq=False, gc=False):
     """Where the members of an approved body stand. A place is looked for when it is asked for."""
 
     body: bytes
-    names: Collection[str]  # of the members
+    names: Mapping[str, int]  # of the members -> which piece of the body that is; 0 where members are known
     lists_in_messages: bool  # some message has a list in it: content in parts, tool calls
-    numbers: Mapping[str, int]  # which piece of the body is which name; only for a body of a known form
     members: Mapping[str, Member] | None = None  # None: not looked for yet
 
     def get(self, name: str) -> Member | None:
         """One member's place; None: there is no such member."""
         if self.members is None:
-            number = self.numbers.get(name)
+            number = self.names.get(name)
             if number is None:
                 return None
             value = _scalar(self.body, name.encode(), number)
@@ -110,7 +109,7 @@ class Places(Struct, eq=False, gc=False):
     def value(self, name: str) -> tuple[int, int] | None:
         """Where one member's value begins and ends; None: there is no such member."""
         if self.members is None:
-            number = self.numbers.get(name)
+            number = self.names.get(name)
             if number is None:
                 return None
             value = _scalar(self.body, name.encode(), number)
@@ -263,8 +262,7 @@ def look(body: bytes) -> Places:
     structure = b'"'.join(pieces[_STRUCTURES]).translate(_DIGITS_AS_0)
     form = _forms.get(structure)
     if form is not None and form.names_in(pieces) == form.names:
-        numbers = form.numbers
-        return Places(body, numbers, form.lists_in_messages, numbers)
+        return Places(body, form.numbers, form.lists_in_messages)
     read: list[int] = []
     top: list[int] = []
     seen = _scan(body, _LONG_BODY, read, top)
@@ -281,7 +279,7 @@ def look(body: bytes) -> Places:
 
 
 def _found(body: bytes, seen: Scan) -> Places:
-    return Places(body, seen.members, seen.lists_in_messages, {}, seen.members)
+    return Places(body, dict.fromkeys(seen.members, 0), seen.lists_in_messages, seen.members)
 
 
 # The value of a member if it is no object and no list, in a body without escaped quotes.

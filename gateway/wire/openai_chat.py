@@ -32,7 +32,7 @@ from gateway.wire.json_scan import (
     scan,
     value_start,
 )
-from routers.classify import FENCE_BYTES, SYSTEM_BYTES, TAIL_BYTES, Peek
+from routers.classify import FENCE_BYTES, TAIL_BYTES, Peek
 from routers.facts import RequestFacts
 from routers.session import (
     PREFIX_BYTES,
@@ -51,6 +51,8 @@ _IMAGES = frozenset({"image_url", "input_image", "image"})
 _AUDIO = frozenset({"input_audio", "audio"})
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _SYSTEM = ("system", "developer")
+_USER = ["user"]
+_SYSTEM_AND_USER = tuple([role, "user"] for role in _SYSTEM)  # how most conversations begin
 _FILLED = 64  # bytes: a longer list counts as one with something in it
 _SHORT_NAME = 64  # characters: never more than MAX_MODEL_BYTES
 _LABELS = frozenset(
@@ -208,7 +210,7 @@ class ChatRequest(msgspec.Struct, frozen=True, eq=False, gc=False):
         else:
             user = user_end = b""
         return Peek(
-            system=system[:SYSTEM_BYTES],
+            system=system,
             user=user,
             user_end=user_end,
             tool_results="tool" in roles or "function" in roles,
@@ -375,17 +377,17 @@ def facts_for(
         key_id=key_id,
         team=team,
         application=application,
-        session=_session_by_opening(request, key_id, roles, tools),
+        session=_session_by_opening(request, key_id, size, roles),
     )
 
 
-def _session_by_opening(request: ChatRequest, key_id: str, roles: list[Any], tools: msgspec.Raw) -> str:
-    if len(request.body) <= PREFIX_BYTES and "user" in roles:
-        messages, first = request.messages, roles.index("user")
-        if first == 1 and roles[0] in _SYSTEM:
-            return session_from_opening(key_id, tools, messages[0].content, messages[1].content)
-        if first == 0:
-            return session_from_opening(key_id, tools, None, messages[0].content)
+def _session_by_opening(request: ChatRequest, key_id: str, size: int, roles: list[Any]) -> str:
+    if size <= PREFIX_BYTES:
+        messages = request.messages
+        if roles[:2] in _SYSTEM_AND_USER:
+            return session_from_opening(key_id, request.read.tools, messages[0].content, messages[1].content)
+        if roles[:1] == _USER:
+            return session_from_opening(key_id, request.read.tools, None, messages[0].content)
     return session_from_prefix(key_id, request.prefix())
 
 
@@ -427,14 +429,10 @@ def _facts_with_labels(
     json_output = json_schema = False
     if read.response_format is not None:
         json_output, json_schema = request.json_output
-    if session is None:
-        session = (
-            request.own_session
-            or client_session
-            or _session_by_opening(request, key_id, request.roles, read.tools)
-        )
     roles = request.roles
     size = len(request.body)
+    if session is None:
+        session = request.own_session or client_session or _session_by_opening(request, key_id, size, roles)
     return RequestFacts(
         model=request.model,
         stream=request.stream,
