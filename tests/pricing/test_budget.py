@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pricing.budget import worst_case, worst_case_at_ms
@@ -166,6 +166,7 @@ STEP = {"threshold": 1000, "applies": "at_or_above", "rates": {"input": "5"}}
     has_audio=st.booleans(),
     later=st.integers(-1, 2),
 )
+@example(blocks={"service_tiers"}, tokens=9, output=3, choices=1, tier="priority", has_audio=False, later=0)
 def test_a_moment_in_milliseconds_changes_no_bound(
     blocks: set[str], tokens: int, output: int, choices: int, tier: str | None, has_audio: bool, later: int
 ) -> None:
