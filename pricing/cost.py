@@ -155,7 +155,11 @@ def cost_at_ms(
             usage = reading.usage
             uncached, cached = usage.input_uncached, usage.input_cached
             tier = reading.service_tier or requested_service_tier
-            if uncached + cached <= price.most_input and (tier is None or tier not in price.tiers):
+            if (
+                uncached + cached <= price.most_input
+                and cached <= price.most_cached
+                and (tier is None or tier not in price.tiers)
+            ):
                 uncached *= price.input_uncached
                 cached *= price.input_cached
                 output = (

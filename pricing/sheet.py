@@ -23,6 +23,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from pricing.rates import RATE_NAMES, Dearest, Rates
+from pricing.usage import BUCKETS, SIMPLE_BUCKETS
 
 _BOOK = Path(__file__).parent / "book"
 _RATE_DECIMALS = 6  # of a rate in dollars per million tokens that is whole pico-dollars a token
@@ -34,7 +35,9 @@ _TIME = re.compile(r"([01]\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?")
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_FOREVER_MS = 1 << 62
+_FOREVER_MS = _NO_LIMIT = 1 << 62
+_CACHED = BUCKETS.index("input_cached")
+_SIMPLE = tuple(BUCKETS.index(bucket) for bucket in SIMPLE_BUCKETS)
 _MOST_PLAIN = 256  # names whose plain prices a book keeps at hand; an answer may give any name
 _LONGEST_PLAIN = 200  # letters of such a name
 
@@ -280,13 +283,15 @@ class Row:
 class PlainPrice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a model costs for a while, as long as nothing but the number of tokens of `SIMPLE_BUCKETS` matters.
 
-    Nothing else does for an input of up to `most_input` tokens, in no service tier that is among `tiers`, at no
-    place that has a multiplier, not in a batch. All rates are whole pico-dollars per token.
+    Nothing else does for an input of up to `most_input` tokens, up to `most_cached` of them cached, in no service
+    tier that is among `tiers`, at no place that has a multiplier, not in a batch. All rates are whole pico-dollars
+    per token.
     """
 
     from_ms: int  # milliseconds since 1970
     until_ms: int  # exclusive
     most_input: int  # -1: there is no such case, and the rates mean nothing
+    most_cached: int = 0  # 0: their rate is a fallback that is flagged
     tiers: frozenset[str]  # those with rates of their own, and "auto" if there is any
     has_multipliers: bool
     input_uncached: int = 0
@@ -314,15 +319,17 @@ class PlainPrice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             price_id=row.price_id,
         )
         rates = row.rates_of(window=-1, batch=False, service_tier=None, is_long=False)
-        if row.windows or rates.simple is None or not row.fees.are_none:
+        has_rates = "input" in rates.named and "output" in rates.named
+        if row.windows or not has_rates or rates.scale != 1 or not row.fees.are_none:
             return price
         step = row.step
-        most_input = _FOREVER_MS if step is None else step.threshold - step.at_or_above
-        plain, cached, text, thought = rates.simple
+        most_input = _NO_LIMIT if step is None else step.threshold - step.at_or_above
+        plain, cached, text, thought = (rates.per_bucket[index] for index in _SIMPLE)
         ((dearest_input, dearest_output),) = Dearest.of((rates,), has_audio=False).pairs
         return msgspec.structs.replace(
             price,
             most_input=most_input,
+            most_cached=_NO_LIMIT if rates.flags[_CACHED] is None else 0,
             input_uncached=plain,
             input_cached=cached,
             output_text=text,

@@ -603,6 +603,17 @@ def test_a_moment_in_milliseconds_changes_no_cost(
             assert given_tokens == cost_of_tokens(Usage(input_uncached=counts[0]), fresh, model=model, at=at)
 
 
+@pytest.mark.parametrize(("cached", "flags"), [(0, set[str]()), (1, {"rate_fallback:input_cached"})])
+def test_a_fallback_is_flagged_in_a_plain_answer_too(cached: int, flags: set[str]) -> None:
+    reading = Reading(
+        usage=Usage(input_uncached=1, input_cached=cached, output_text=1), source="provider", is_plain=True
+    )
+    book = PriceBook.from_tables({"m": {"rates": {"input": "1", "output": "2"}}})
+    priced = cost_at_ms(reading, book, requested_model="m", started_ms=NOON_MS, completed_ms=NOON_MS)
+    assert (priced.total, priced.flags) == ((3 + cached) * 1_000_000, flags)
+    assert same_tokens_at_ms(reading, book, model="m", at_ms=NOON_MS) == (3 + cached) * 1_000_000
+
+
 @settings(deadline=None)
 @given(counts=SIMPLE_COUNTS, tier=st.sampled_from([None, "flex", "other"]))
 def test_at_every_threshold_a_plain_answer_costs_what_any_other_does(

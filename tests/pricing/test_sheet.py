@@ -416,7 +416,6 @@ def test_a_plain_price_holds_until_the_next_row_begins() -> None:
         {"per_request": "1"},
         {"rates": {"input": "1"}},
         {"rates": {"input": "0.0000001", "output": "1"}},
-        {"rates": RATES},  # a cached token raises a flag
         {"long_context": {"threshold": 0, "applies": "at_or_above", "rates": {"input": "1"}}},
     ],
 )
@@ -439,3 +438,16 @@ def test_names_that_answers_make_up_are_kept_only_up_to_a_bound() -> None:
     assert 0 < len(kept) <= 256
     book.plain_price("x" * 10_000, "m", 0)
     assert all(answered is None or len(answered) < 300 for answered, _ in kept)
+
+
+def test_where_a_cached_token_raises_a_flag_none_is_plain() -> None:
+    flagged = PriceBook({"m": sheet()}).plain_price(None, "m", 0)
+    named = PriceBook({"m": sheet(rates={**RATES, "input_cached": "0.1"})}).plain_price(None, "m", 0)
+    assert flagged is not None
+    assert named is not None
+    assert (flagged.most_cached, flagged.input_uncached, flagged.output_reasoning) == (
+        0,
+        1_000_000,
+        2_000_000,
+    )
+    assert (named.most_cached > 10**15, named.input_cached) == (True, 100_000)
