@@ -6,17 +6,14 @@ the answer's last byte goes out, gives back what is held, counts the metrics and
 An accounting failure never breaks an answer: the recorder and the counters do not raise.
 """
 
-from datetime import UTC, datetime
-from functools import lru_cache
-
 from msgspec.structs import replace
 
 from gateway.live import Live, Services, Target
 from gateway.shared_state import Admission
 from ledger.entry import Admitted, Attempt, Closed, RequestState
-from pricing.cost import Cost, cost_of
+from pricing.cost import Cost, cost_at_ms
 from pricing.money import PicoUsd
-from pricing.savings import same_tokens
+from pricing.savings import same_tokens_at_ms
 from pricing.usage import Reading, Usage
 from routers.facts import RequestFacts
 
@@ -27,12 +24,6 @@ _STATE_OF = {
     "estimated": "estimated",
     "none": "unbilled",
 }
-
-
-@lru_cache(maxsize=64)  # one request asks for the same moment several times
-def moment(at_ms: int) -> datetime:
-    """Milliseconds since 1970 -> an aware UTC moment."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def nothing_billed(flag: str | None = None) -> Reading:
@@ -69,6 +60,7 @@ class Books:
     __slots__ = (
         "_admitted",
         "_attempts",
+        "_billed",
         "_closed",
         "_cost",
         "_facts",
@@ -76,7 +68,6 @@ class Books:
         "_live",
         "_services",
         "_started",
-        "_usage",
     )
 
     def __init__(
@@ -84,7 +75,7 @@ class Books:
     ) -> None:
         self._services = services
         self._live = live
-        self._usage: Usage | None = None  # of the last attempt that was billed
+        self._billed: Reading | None = None  # the last attempt that was
         self._admitted = admitted
         self._facts = facts
         self._started = started
@@ -133,12 +124,12 @@ class Books:
         """
         services, target = self._services, tried.target
         now_ms = services.wall_ms()
-        cost = cost_of(
+        cost = cost_at_ms(
             reading,
             target.book,
             requested_model=target.model,
-            started_at=moment(tried.started_ms),
-            completed_at=moment(now_ms),
+            started_ms=tried.started_ms,
+            completed_ms=now_ms,
             requested_service_tier=self._facts.service_tier,
         )
         usage = reading.usage
@@ -202,7 +193,7 @@ class Books:
             self._cost = None
         elif self._cost is not None:
             self._cost += cost.total
-        self._usage = None if state == "unbilled" else usage
+        self._billed = None if state == "unbilled" else reading
         self._settle(tried.admission, cost.total, target, tokens=usage.input_total + usage.output_total)
         return cost
 
@@ -243,12 +234,12 @@ class Books:
 
     def _baseline(self) -> tuple[str | None, int | None]:
         """The baseline in force and what the answering attempt's tokens would have cost there."""
-        usage = self._usage
-        if usage is None:
+        billed = self._billed
+        if billed is None:
             return None, None
         at_ms = self._attempts[-1].started_at_ms
         found = self._live.baseline_at(at_ms)
         if found is None:
             return None, None
         name, model, book = found
-        return name, same_tokens(usage, book, model=model, at=moment(at_ms))
+        return name, same_tokens_at_ms(billed, book, model=model, at_ms=at_ms)

@@ -15,7 +15,7 @@ from gateway import errors
 from gateway.answering import Answering
 from gateway.asking import asking, limits_of, returned_headers
 from gateway.auth import Caller
-from gateway.books import Books, moment
+from gateway.books import Books
 from gateway.errors import GatewayError
 from gateway.holding import hold
 from gateway.live import Live, Services
@@ -30,9 +30,8 @@ from gateway.wire.openai_chat import (
     read_request,
 )
 from ledger.entry import Admitted
-from pricing.cost import cost_of_tokens
+from pricing.cost import cost_of_input_at_ms
 from pricing.money import PicoUsd
-from pricing.usage import Usage
 from routers.classify import classify
 from routers.decide import CallerLimits, Decision, Refused, decide
 from routers.facts import Classification, RequestFacts
@@ -248,9 +247,7 @@ def admitted_entry(
 ) -> Admitted:
     """What is written down before anything is sent, with what a crash would leave unknown."""
     target = live.targets[decision.deployments[0]]
-    guess = cost_of_tokens(
-        Usage(input_uncached=facts.input_tokens), target.book, model=target.model, at=moment(now_ms)
-    )
+    guess = cost_of_input_at_ms(facts.input_tokens, target.book, model=target.model, at_ms=now_ms)
     # In three parts, since Python is three times slower with more than fifteen keywords in one call.
     entry = Admitted(
         id=request_id,

@@ -1,7 +1,5 @@
 """Holds what an attempt may cost at most, before it is sent; a refusal becomes the error the client sees."""
 
-from datetime import UTC, datetime
-
 from gateway import errors
 from gateway.auth import Caller
 from gateway.live import Live, Services, Target
@@ -28,7 +26,7 @@ async def hold(
             key_id=caller.key_id,
             team=caller.team,
             application=facts.application,
-            worst_case=target.worst_case(facts, most_output, datetime.fromtimestamp(now_ms / 1000, UTC)),
+            worst_case=target.worst_case(facts, most_output, now_ms),
             tokens=facts.input_tokens + most_output * facts.choices,
             requests_per_minute=caller.requests_per_minute,
             tokens_per_minute=caller.tokens_per_minute,

@@ -21,7 +21,7 @@ from gateway.metrics import Metrics, Names
 from gateway.shared_state import SharedState
 from gateway.upstream import Upstream
 from ledger.entry import Admitted, Closed
-from pricing.budget import worst_case
+from pricing.budget import worst_case_at_ms
 from pricing.money import PicoUsd
 from pricing.sheet import PriceBook
 from routers.facts import RequestFacts
@@ -62,25 +62,26 @@ class Target:
             most = self.max_output_tokens if most is None else min(most, self.max_output_tokens)
         return ASSUMED_OUTPUT_TOKENS if most is None else most
 
-    def worst_case(self, facts: RequestFacts, most_output: int, at: datetime) -> PicoUsd | None:
-        """The most this request may cost here; None: neither a price nor a ceiling is known.
+    def worst_case(self, facts: RequestFacts, most_output: int, at_ms: int) -> PicoUsd | None:
+        """The most this request may cost here, at a moment in milliseconds since 1970.
+
+        None: neither a price nor a ceiling is known.
 
         A token of text is at least one byte of the body, so the body's length bounds the input.
         """
         input_tokens = facts.input_bytes + (IMAGE_TOKENS if facts.has_images else 0)
-        found = self.book.find(None, self.model)
-        if found is not None:
-            price = worst_case(
-                found[1],
-                input_tokens,
-                most_output,
-                facts.choices,
-                at=at,
-                service_tier=facts.service_tier,
-                has_audio=facts.has_audio,
-            )
-            if price is not None:
-                return price
+        price = worst_case_at_ms(
+            self.book,
+            self.model,
+            input_tokens,
+            most_output,
+            facts.choices,
+            at_ms=at_ms,
+            service_tier=facts.service_tier,
+            has_audio=facts.has_audio,
+        )
+        if price is not None:
+            return price
         if self.ceiling is None:
             return None
         return PicoUsd((input_tokens + most_output * facts.choices) * self.ceiling)

@@ -1,10 +1,9 @@
 """What the books call an attempt, by what is known of its usage."""
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, cast
 
-from gateway.books import Books, Try, input_guessed, moment, nothing_billed
+from gateway.books import Books, Try, input_guessed, nothing_billed
 from gateway.live import Live, Services, Target
 from gateway.shared_state import Admission
 from ledger.entry import Admitted, Attempt, Closed
@@ -86,10 +85,6 @@ def plain_attempt(**fields: Any) -> Attempt:
         rate_set="base",
         **fields,
     )
-
-
-def test_a_moment_is_in_utc_to_the_millisecond() -> None:
-    assert moment(1_764_547_200_125) == datetime(2025, 12, 1, 0, 0, 0, 125_000, tzinfo=UTC)
 
 
 def test_nothing_billed_is_a_known_nothing() -> None:
