@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NoReturn, cast
 
 import msgspec
 
-from gateway.wire.openai_usage import UsageMerge, decode_plain_usage
+from gateway.wire.openai_usage import PlainUsage, UsageMerge, decode_plain_usage
 from gateway.wire.sse import (
     MAX_EVENT_BYTES,
     EventSplitter,
@@ -167,6 +167,7 @@ class ChatAnswer:
         "_failed",
         "_inference_geo",
         "_merge",
+        "_plain",
         "_usage_is_last",
         "content_seen",
         "events",
@@ -179,6 +180,7 @@ class ChatAnswer:
     def __init__(self, *, dialect: str, counter: Counter = quarter_of_bytes) -> None:
         self._dialect = dialect
         self._counter = counter
+        self._plain: PlainUsage | None = None  # the first usage object, while there is no other
         self._merge: UsageMerge | None = None
         self._usage_is_last = False  # usage came with or after the last piece of text
         self._failed = False  # the provider reported an error
@@ -195,6 +197,8 @@ class ChatAnswer:
     @property
     def usage_seen(self) -> bool:
         """The provider reported at least one of the two main counts."""
+        if self._plain is not None:
+            return True
         return self._merge is not None and (
             "prompt" in self._merge.counts or "completion" in self._merge.counts
         )
@@ -265,10 +269,17 @@ class ChatAnswer:
     def _take_usage(self, usage: object) -> None:
         if not isinstance(usage, dict):
             return
-        if self._merge is None:
-            self._merge = UsageMerge()
         table = cast("dict[str, Any]", usage)
-        if self._merge.take(table):
+        merge = self._merged()
+        if merge is None:
+            try:
+                self._plain = msgspec.convert(table, PlainUsage)
+            except msgspec.ValidationError:
+                self._merge = merge = UsageMerge()
+            else:
+                self._usage_is_last = True
+                return
+        if merge.take(table):
             self._usage_is_last = True
         tier, place = table.get("service_tier"), table.get("inference_geo")
         if self.service_tier is None and isinstance(tier, str):
@@ -276,14 +287,27 @@ class ChatAnswer:
         if isinstance(place, str):
             self._inference_geo = place
 
+    def _merged(self) -> UsageMerge | None:
+        """All usage objects so far; None: there was none."""
+        if self._plain is not None:
+            self._merge = UsageMerge()
+            self._merge.take(msgspec.to_builtins(self._plain))
+            self._plain = None
+        return self._merge
+
     def reading(self, *, status: int, end: End, input_tokens_estimate: int | None) -> Reading:
         """The counts of what was seen, as an answer that ended so.
 
         `input_tokens_estimate` is what our own counter said of the prompt; it is used only where the provider
         told nothing, and counts as 0 if it is None.
         """
-        merge = self._merge
-        if end == "complete" and status < 400 and merge is not None and not self._failed:
+        is_whole = end == "complete" and status < 400 and not self._failed
+        if is_whole and self._plain is not None and self._dialect != "perplexity":
+            reading = _reading_of(self._plain, self.model, self.service_tier, self.text_bytes)
+            if reading is not None:
+                return reading
+        merge = self._merged()
+        if is_whole and merge is not None:
             plain = merge.plainly(self._dialect)
             if plain is not None:
                 usage = plain[0]
@@ -309,7 +333,7 @@ class ChatAnswer:
         flags: set[str] = set() if end == "complete" else {end}
         if status >= 400:
             return Reading(usage=Usage(), source="none", flags=frozenset({*flags, "http_error"}))
-        merge = self._merge
+        merge = self._merged()
         seen = self.usage_seen
         has_text = self.text_bytes > 0
         if self._failed or (end == "complete" and not self.events):
@@ -658,6 +682,13 @@ def _plain_reading(whole: _Whole, dialect: str) -> Reading | None:
         told = decode_plain_usage(whole.usage)
     except _NOT_DECODED:
         return None
+    return _reading_of(told, model, tier, _utf8_length(text))
+
+
+def _reading_of(
+    told: PlainUsage, model: str | None, service_tier: str | None, text_bytes: int
+) -> Reading | None:
+    """The reading of a complete answer with one usage object; None: its counts do not add up."""
     prompt, completion = told.prompt_tokens, told.completion_tokens
     given, made = told.prompt_tokens_details, told.completion_tokens_details
     cached = 0 if given is None else given.cached_tokens or 0
@@ -675,8 +706,8 @@ def _plain_reading(whole: _Whole, dialect: str) -> Reading | None:
         cached_on_wire="inside" if cached else "none",
         reasoning_on_wire="inside" if thought else "none",
         model=model,
-        service_tier=tier,
-        text_bytes=_utf8_length(text),
+        service_tier=service_tier,
+        text_bytes=text_bytes,
         is_plain=True,
     )
 
@@ -779,6 +810,8 @@ def _length(value: object) -> int:
     """UTF-8 length of a text, or of the texts in a list of parts."""
     if type(value) is str:
         return _utf8_length(value)
+    if value is None:
+        return 0
     size = 0
     waiting: list[object] = [value]
     while waiting:

@@ -88,8 +88,8 @@ class _PlainInput(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class _PlainOutput(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     reasoning_tokens: _Count | None = None
     audio_tokens: Literal[0] | None = None
-    accepted_prediction_tokens: Any = None  # these are in the completion count already
-    rejected_prediction_tokens: Any = None
+    accepted_prediction_tokens: _Count | None = None  # these are in the completion count already
+    rejected_prediction_tokens: _Count | None = None
 
 
 class PlainUsage(msgspec.Struct, gc=False, forbid_unknown_fields=True):

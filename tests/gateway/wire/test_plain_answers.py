@@ -1,7 +1,7 @@
 """Whole answers of the usual form: read in one look, and read the same."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, settings
@@ -186,6 +186,43 @@ def test_an_answer_is_read_the_same_in_one_look_and_closely(
     reading = read(body, dialect, end)
     assert reading == read_closely(body, dialect, end)
     assert keeps_its_promise(reading)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Pieces of an answer; usage comes with some of them."""
+    usages = st.one_of(st.none(), usual_usages(), rarely(st.one_of(ODD_USAGE, FEW), USAGE))
+    pieces: list[Any] = [[], [{"delta": {"content": "text"}}], [{"delta": {}, "finish_reason": "stop"}]]
+    one = st.fixed_dictionaries({"choices": st.sampled_from(pieces), "usage": usages, "model": st.just("m")})
+    return [event | draw(rarely(ODD_FIELDS, {})) for event in draw(st.lists(one, max_size=4))]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    pieces=events(),
+    dialect=st.sampled_from(["openai", "gemini", "openrouter", "perplexity"]),
+    end=rarely(st.sampled_from(["client_abort", "upstream_cut"]), "complete"),
+    status=rarely(st.just(400), 200),
+)
+@example(
+    pieces=[answer(), answer(usage={"completion_tokens": 40})], dialect="openai", end="complete", status=200
+)
+def test_a_stream_is_read_the_same_in_one_look_and_closely(
+    pieces: list[dict[str, Any]], dialect: str, end: End, status: int
+) -> None:
+    quick, close = (ChatStream(dialect=dialect, drop_usage=True) for _ in range(2))
+    for piece in pieces:
+        for stream, more in ((quick, dict[str, Any]()), (close, {"never_heard_of": None})):
+            usage: Any = piece["usage"]
+            if isinstance(usage, dict):
+                usage = cast("dict[str, Any]", usage) | more
+            stream.feed(b"data: " + json.dumps({**piece, "usage": usage}).encode() + b"\n\n")
+    assert quick.usage_seen == close.usage_seen
+    readings = [
+        stream.reading(status=status, end=end, input_tokens_estimate=33) for stream in (quick, close, quick)
+    ]
+    assert readings[0] == readings[1] == readings[2]
+    assert keeps_its_promise(readings[0])
 
 
 CALL = {"name": "f", "arguments": "{}"}
