@@ -172,7 +172,7 @@ class Books:
         )
         guessed_output = state == "estimated"
         provider_usd = cost.provider_cost_usd
-        if guessed_output or provider_usd is not None or not usage.is_simple:
+        if not reading.is_plain and (guessed_output or provider_usd is not None or not usage.is_simple):
             attempt = replace(
                 attempt,
                 cache_write_5m=usage.cache_write_5m,
@@ -194,7 +194,12 @@ class Books:
         elif self._cost is not None:
             self._cost += cost.total
         self._billed = None if state == "unbilled" else reading
-        self._settle(tried.admission, cost.total, target, tokens=usage.input_total + usage.output_total)
+        tokens = (
+            usage.input_uncached + usage.input_cached + usage.output_text + usage.output_reasoning
+            if reading.is_plain
+            else usage.input_total + usage.output_total
+        )
+        self._settle(tried.admission, cost.total, target, tokens=tokens)
         return cost
 
     def _settle(self, admission: Admission, cost: PicoUsd | None, target: Target, *, tokens: int) -> None:
