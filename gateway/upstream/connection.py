@@ -8,13 +8,15 @@ framing is not certain.
 """
 
 import asyncio
+from math import inf
 from typing import NoReturn, Protocol, cast
 
 import httptools
 
-from gateway.upstream import FailureKind, Limits
-from gateway.upstream.deadlines import Wheel
+from gateway.upstream import FailureKind
+from gateway.upstream.deadlines import Alarm, Wheel
 from gateway.upstream.exchange import BufferedExchange
+from gateway.upstream.known_answer import KnownAnswers
 
 MAX_HEAD_BYTES = 65_536
 MAX_HEADERS = 100
@@ -26,6 +28,8 @@ RESEND_SECONDS = 1.0  # a connection found dead later than this after sending di
 
 class Home(Protocol):
     """Where connections come from and go to."""
+
+    known: KnownAnswers
 
     def give(self, connection: "Connection") -> None:
         """The connection is free for another exchange."""
@@ -44,30 +48,17 @@ class Home(Protocol):
         ...
 
 
-class OwnExchange(BufferedExchange):
+class OwnExchange(BufferedExchange, kw_only=True, eq=False, weakref=True):
     """One attempt on our own client."""
 
-    __slots__ = ("body", "connection", "dialing", "home", "phase", "request_head", "resent", "sent_at")
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        wheel: Wheel,
-        limits: Limits,
-        now: float,
-        home: Home,
-        request_head: bytes,
-        body: bytes,
-    ) -> None:
-        super().__init__(loop, wheel, limits, now)
-        self.home = home
-        self.request_head = request_head
-        self.body = body
-        self.connection: Connection | None = None
-        self.dialing: asyncio.Task[Connection] | None = None
-        self.phase: FailureKind | None = None  # what it means when the phase's deadline passes
-        self.resent = False
-        self.sent_at = now
+    home: Home
+    request_head: bytes
+    body: bytes
+    connection: "Connection | None" = None
+    dialing: "asyncio.Task[Connection] | None" = None
+    phase: FailureKind | None = None  # what it means when the phase's deadline passes
+    resent: bool = False
+    sent_at: float = 0.0
 
     def enter(self, phase: FailureKind, now: float, seconds: float) -> None:
         """Begin to wait for a connection, or to open one, for this long at most."""
@@ -75,13 +66,12 @@ class OwnExchange(BufferedExchange):
         self._phase_due = now + seconds
         self.arm(now)
 
-    def on(self, connection: "Connection", now: float) -> None:
-        """The request goes out."""
-        self.connection = connection
+    def waits_no_more(self, alarm: Alarm) -> None:
+        """A connection is there, with its alarm."""
+        self.alarm.drop()
+        self.alarm = alarm
         self.phase = None
-        self._phase_due = float("inf")
-        self.sent = True
-        self.sent_at = now
+        self._phase_due = inf
 
     def _phase_failure(self) -> tuple[FailureKind, str]:
         if self.phase == "pool_exhausted":
@@ -107,6 +97,7 @@ class OwnExchange(BufferedExchange):
             self.connection = None
             connection.drop()
         else:
+            self.alarm.drop()
             self.home.leave(self)
 
 
@@ -114,6 +105,7 @@ class Connection(asyncio.Protocol):
     """See the module."""
 
     __slots__ = (
+        "_came",
         "_done",
         "_exchange",
         "_framed",
@@ -122,6 +114,7 @@ class Connection(asyncio.Protocol):
         "_headers",
         "_home",
         "_in_body",
+        "_in_one_read",
         "_keep",
         "_packed",
         "_parser",
@@ -130,15 +123,22 @@ class Connection(asyncio.Protocol):
         "_silent_bytes",
         "_transport",
         "_writable",
+        "alarm",
         "alive",
         "free_since",
+        "on_body",
         "uses",
     )
 
     _transport: asyncio.Transport
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, wheel: Wheel) -> None:
         self._home = home
+        self.alarm = Alarm(wheel, self)
+        self._came: list[bytes] = []  # what the parser found of the body in this read
+        self.on_body = (
+            self._came.append
+        )  # see httptools: a list's own method, as a stream calls it for each event
         self._parser = httptools.HttpResponseParser(self)
         self._exchange: OwnExchange | None = None
         self.alive = True
@@ -151,8 +151,14 @@ class Connection(asyncio.Protocol):
         self._silent_bytes = 0
         self._problem = ""
         self._got = self._in_body = self._framed = self._done = self._keep = self._packed = False
+        self._in_one_read = False  # all that came of the answer
 
     # for the pool and the exchange
+
+    def expire(self) -> None:
+        """The alarm's turn."""
+        if self._exchange is not None:
+            self._exchange.expire()
 
     def usable(self) -> bool:
         """True if a request may be sent on it."""
@@ -160,12 +166,17 @@ class Connection(asyncio.Protocol):
 
     def send(self, exchange: OwnExchange, now: float) -> None:
         """Write the request; its answer goes to the exchange."""
+        alarm = self.alarm
+        if exchange.alarm is not alarm:
+            exchange.waits_no_more(alarm)
+        if exchange.total_due < alarm.due or exchange.first_due < alarm.due:
+            exchange.arm(now)
         self._exchange = exchange
+        self._got = False
         self.uses += 1
-        self._headers = []
-        self._head_bytes = self._silent_bytes = 0
-        self._got = self._in_body = self._framed = self._done = self._packed = False
-        exchange.on(self, now)
+        exchange.connection = self
+        exchange.sent = True
+        exchange.sent_at = now
         body = exchange.body
         size = len(body)
         if size <= JOIN_BELOW:
@@ -195,6 +206,7 @@ class Connection(asyncio.Protocol):
         """Close at once, whatever is on it; the exchange is told nothing."""
         self._exchange = None
         self._rest = None
+        self.alarm.drop()
         if self.alive:
             self.alive = False
             self._transport.abort()
@@ -237,16 +249,38 @@ class Connection(asyncio.Protocol):
         if not self._got:
             self._got = True
             exchange.body = b""  # it is not sent again now
+            found = self._home.known.find(data)
+            if found is not None:
+                self._give_back(exchange)
+                exchange.answered(200, *found)
+                return
+            self._headers = []
+            self._head_bytes = self._silent_bytes = 0
+            self._in_body = self._framed = self._done = self._packed = False
+            self._in_one_read = True
+        else:
+            self._in_one_read = False
         if not self._in_body:
             self._head_bytes += len(data)
+        broken = False
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            if not self._done:
-                exchange.fail_as("invalid_response", self._problem or "not an HTTP/1.1 answer")
-                return
-            self._keep = False  # a whole answer with something after it
+            broken = True
+            self._keep = False  # maybe a whole answer with something after it
+        came = self._came
+        if came:
+            piece = came[0] if len(came) == 1 else b"".join(came)
+            came.clear()
+            exchange.parts.append(piece)
+            exchange.buffered += len(piece)
+            self._silent_bytes = -1
+        if broken and not self._done:
+            exchange.fail_as("invalid_response", self._problem or "not an HTTP/1.1 answer")
+            return
         if self._done:
+            if self._in_one_read and self._keep and exchange.status == 200:
+                self._home.known.learn(data, self._headers)
             self._finish(exchange)
             return
         if not self._in_body:
@@ -275,7 +309,7 @@ class Connection(asyncio.Protocol):
         if exchange is None:
             self.drop()
             return
-        if clean and self._in_body and not self._framed:
+        if clean and self._got and self._in_body and not self._framed:
             self._keep = False  # the end of the connection is the end of this answer
             self._finish(exchange)
             return
@@ -298,13 +332,21 @@ class Connection(asyncio.Protocol):
             exchange.fail_as("reset", "closed in the middle of the headers")
 
     def _finish(self, exchange: OwnExchange) -> None:
+        if self._keep:
+            self._give_back(exchange)
+        else:
+            exchange.connection = None
+            self.drop()
+        exchange.finish()
+
+    def _give_back(self, exchange: OwnExchange) -> None:
+        """The answer is whole and the provider means to go on."""
         exchange.connection = None
         self._exchange = None
-        if self._keep and self._rest is None and not self._transport.get_write_buffer_size():
+        if self._rest is None and not self._transport.get_write_buffer_size():
             self._home.give(self)
         else:
             self.drop()
-        exchange.finish()
 
     # the parser's side
 
@@ -352,14 +394,6 @@ class Connection(asyncio.Protocol):
         else:  # 100, 103: not the answer yet
             self._headers = []
             self._framed = False
-
-    def on_body(self, piece: bytes) -> None:
-        """See httptools."""
-        self._silent_bytes = -1
-        exchange = self._exchange
-        if exchange is not None:
-            exchange.parts.append(piece)
-            exchange.buffered += len(piece)
 
     def on_message_complete(self) -> None:
         """See httptools."""

@@ -6,6 +6,7 @@ itself again if its deadline moved meanwhile. The wheel stands still while it is
 """
 
 import asyncio
+from math import inf
 from typing import Protocol
 
 SLOTS_PER_SECOND = 10
@@ -79,3 +80,40 @@ class Wheel:
                     entry.expire()
         if self._slots and self._timer is None:
             self._turn_at(self._at)
+
+
+class Alarm:
+    """One place in a wheel, for one deadline after the other.
+
+    It stays set to the earliest moment that was asked for, even when nobody waits for that one any more: to be
+    woken too early now and then costs less than to move it for every exchange.
+    """
+
+    __slots__ = ("_token", "_wheel", "due", "sleeper")
+
+    def __init__(self, wheel: Wheel, sleeper: Expiring | None = None) -> None:
+        self._wheel = wheel
+        self.sleeper = sleeper  # who is woken, and looks whether anything is really due
+        self.due = inf  # by the loop's clock; inf: not set
+        self._token: Token | None = None
+
+    def set(self, now: float, due: float) -> None:
+        """Wake at this moment, and no more at the one that was set before."""
+        if self._token is not None:
+            self._wheel.drop(self, self._token)
+        self.due = due
+        self._token = self._wheel.add(self, now, due)
+
+    def drop(self) -> None:
+        """Wake nobody."""
+        if self._token is not None:
+            self._wheel.drop(self, self._token)
+            self._token = None
+        self.due = inf
+
+    def expire(self) -> None:
+        """The wheel's turn."""
+        self._token = None
+        self.due = inf
+        if self.sleeper is not None:
+            self.sleeper.expire()

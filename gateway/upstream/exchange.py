@@ -4,7 +4,7 @@ Its life: under way, then over, for exactly one of two reasons: `whole` (every b
 a failure (the provider's, a deadline's, or the caller's cancelling). Nothing changes once it is over, except
 that a whole answer not yet read may still be cancelled.
 
-Deadlines, all in one wheel entry set to the nearest:
+Deadlines, all behind one alarm that is set to the nearest or earlier:
 - total: from the start to the last byte;
 - phase: while a connection is waited for or opened, what the client allows for that;
 - first token: from the start until `first_token` is told;
@@ -16,66 +16,42 @@ import asyncio
 from collections.abc import Sequence
 from math import inf
 
+import msgspec
+
 from gateway.upstream import FailureKind, Limits, UpstreamFailure
-from gateway.upstream.deadlines import Token, Wheel
+from gateway.upstream.deadlines import Alarm
 
 HIGH_WATER = 65_536  # bytes waiting for the reader before we stop reading from the provider
 SLACK_SECONDS = 0.002  # loops count in milliseconds and may wake that much early
 
 
-class BufferedExchange:
+class BufferedExchange(msgspec.Struct, eq=False, weakref=True):
     """One attempt under way: what has come and was not yet read, who waits for it, and until when."""
 
-    __slots__ = (
-        "__weakref__",
-        "_cancelled",
-        "_failure",
-        "_first_due",
-        "_heard",
-        "_idle",
-        "_loop",
-        "_opened",
-        "_paused",
-        "_phase_due",
-        "_token",
-        "_total_due",
-        "_waiter",
-        "_wake_due",
-        "_wheel",
-        "_whole",
-        "buffered",
-        "ended",
-        "headers",
-        "limits",
-        "parts",
-        "sent",
-        "status",
-    )
+    _loop: asyncio.AbstractEventLoop
+    alarm: Alarm  # wakes it, or whatever it is on
+    limits: Limits
+    total_due: float
+    first_due: float  # inf: there is no such limit
+    _heard: float  # when it began, or the last byte came
+    _phase_due: float = inf
+    _idle: bool = False  # the idle limit counts
+    status: int = 0
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    sent: bool = False
+    ended: bool = False
+    # The client puts in what comes, and tells with `fed`, `finish` or `fail` before the loop goes on.
+    parts: list[bytes] = msgspec.field(default_factory=list[bytes])
+    buffered: int = 0  # bytes in `parts`
+    _whole: bool = False
+    _failure: BaseException | None = None
+    _cancelled: bool = False
+    _paused: bool = False
+    _waiter: asyncio.Future[None] | None = None
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wheel: Wheel, limits: Limits, now: float) -> None:
-        self.status = 0
-        self.headers: Sequence[tuple[bytes, bytes]] = ()
-        self.sent = False
-        self.ended = False
-        self.limits = limits
-        # The client puts in what comes, and tells with `fed`, `finish` or `fail` before the loop goes on.
-        self.parts: list[bytes] = []
-        self.buffered = 0  # bytes in `parts`
-        self._loop = loop
-        self._wheel = wheel
-        self._whole = False
-        self._failure: BaseException | None = None
-        self._cancelled = False
-        self._paused = False
-        self._waiter: asyncio.Future[None] | None = None
-        self._opened = now
-        self._total_due = now + limits.total_seconds
-        self._first_due = inf if limits.first_token_seconds is None else now + limits.first_token_seconds
-        self._phase_due = inf
-        self._idle = False
-        self._heard = now
-        self._wake_due = inf
-        self._token: Token | None = None
+    def __repr__(self) -> str:
+        """Without what is in it: a key, a prompt, an answer."""
+        return f"<{type(self).__name__} {self.status} {'over' if self.over else 'under way'}>"
 
     # for the reader
 
@@ -92,8 +68,11 @@ class BufferedExchange:
         while True:
             parts = self.parts
             if parts:
-                data = parts[0] if len(parts) == 1 else b"".join(parts)
-                parts.clear()
+                if len(parts) == 1:
+                    data = parts.pop()
+                else:
+                    data = b"".join(parts)
+                    parts.clear()
                 self.buffered = 0
                 if self._whole:
                     self.ended = True
@@ -112,7 +91,7 @@ class BufferedExchange:
 
     def first_token(self) -> None:
         """See Exchange."""
-        self._first_due = inf
+        self.first_due = inf
         if not self._idle and not self.over:
             self._start_idle(self._loop.time())
 
@@ -137,19 +116,16 @@ class BufferedExchange:
         return self._whole or self._failure is not None
 
     def arm(self, now: float) -> None:
-        """Set the wheel to the nearest deadline, unless it is set to an earlier moment already."""
-        due = self._total_due
-        if self._first_due < due:
-            due = self._first_due
+        """Set the alarm to the nearest deadline, unless it is set to an earlier moment already."""
+        due = self.total_due
+        if self.first_due < due:
+            due = self.first_due
         if self._phase_due < due:
             due = self._phase_due
         if self._idle and self._heard + self.limits.idle_seconds < due:
             due = self._heard + self.limits.idle_seconds
-        if due < self._wake_due:
-            if self._token is not None:
-                self._wheel.drop(self, self._token)
-            self._wake_due = due
-            self._token = self._wheel.add(self, now, due)
+        if due < self.alarm.due:
+            self.alarm.set(now, due)
 
     def begins(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """The final head came."""
@@ -164,17 +140,30 @@ class BufferedExchange:
         if self.buffered > HIGH_WATER and not self._paused:
             self._paused = True
             self._pause()
-        if self.status:
-            self._wake()
+        waiter = self._waiter
+        if waiter is not None and self.status:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def answered(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """All of the answer came at once; its body is not empty."""
+        self.status = status
+        self.headers = headers
+        self.parts.append(body)
+        self.buffered = len(body)
+        self._whole = True
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
 
     def finish(self) -> None:
         """Every byte of the answer has come."""
         self._whole = True
         if not self.parts:
             self.ended = True
-        if self._token is not None:
-            self._wheel.drop(self, self._token)
-            self._token = None
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None
@@ -186,9 +175,6 @@ class BufferedExchange:
         if self.over:
             return
         self._failure = failure
-        if self._token is not None:
-            self._wheel.drop(self, self._token)
-            self._token = None
         self._leave()
         self._wake()
 
@@ -197,20 +183,18 @@ class BufferedExchange:
         self.fail(UpstreamFailure(kind, detail, sent=self.sent))
 
     def expire(self) -> None:
-        """The wheel's turn: fail if a deadline passed, else wait for the next."""
+        """The alarm's turn: fail if a deadline passed, else wait for the next."""
         if self.over:
             return
-        self._token = None
-        self._wake_due = inf
         now = self._loop.time()
         late = now + SLACK_SECONDS
         limits = self.limits
-        if late >= self._total_due:
+        if late >= self.total_due:
             self.fail_as("total_timeout", f"not whole after {limits.total_seconds:g} s")
         elif late >= self._phase_due:
             kind, detail = self._phase_failure()
             self.fail_as(kind, detail)
-        elif late >= self._first_due:
+        elif late >= self.first_due:
             self.fail_as("first_token_timeout", f"no content after {limits.first_token_seconds:g} s")
         else:
             if self._idle and self._paused:
@@ -247,5 +231,5 @@ class BufferedExchange:
         raise NotImplementedError
 
     def _leave(self) -> None:
-        """Let go of connection, task or place in the queue, closing what is half done."""
+        """Let go of connection, task, alarm or place in the queue, closing what is half done."""
         raise NotImplementedError

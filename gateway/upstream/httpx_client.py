@@ -17,7 +17,7 @@ import httpx
 
 from gateway.upstream import Call, FailureKind
 from gateway.upstream.connection import MAX_HEAD_BYTES, MAX_HEADERS, RESEND_SECONDS
-from gateway.upstream.deadlines import Wheel
+from gateway.upstream.deadlines import Alarm, Wheel
 from gateway.upstream.exchange import BufferedExchange
 from gateway.upstream.pool import WAIT_SECONDS
 from gateway.upstream.settings import OWN_HEADERS, USER_AGENT, Settings, address_of, auth_of, is_plain
@@ -28,20 +28,19 @@ for _name in ("httpx", "httpcore", "hpack", "h2"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 
-class HttpxExchange(BufferedExchange):
+class HttpxExchange(BufferedExchange, eq=False, weakref=True):
     """One attempt through httpx."""
 
-    __slots__ = ("_drained", "_opening", "fresh", "phase", "task")
+    task: asyncio.Task[None] | None = None
+    fresh: bool = False  # a connection was opened for it
+    phase: FailureKind = "connect_refused"
+    _drained: asyncio.Event | None = None
+    _opening: httpcore.AsyncNetworkStream | None = None
 
-    task: asyncio.Task[None] | None
-
-    def prepare(self) -> None:
-        """Nothing was tried yet."""
-        self.task = None
-        self.fresh = False  # a connection was opened for it
-        self.phase: FailureKind = "connect_refused"
-        self._drained: asyncio.Event | None = None
-        self._opening: httpcore.AsyncNetworkStream | None = None
+    def finish(self) -> None:
+        """Every byte of the answer has come."""
+        super().finish()
+        self.alarm.drop()
 
     async def trace(self, name: str, info: dict[str, Any]) -> None:
         """What httpcore does just now (its trace extension)."""
@@ -81,6 +80,7 @@ class HttpxExchange(BufferedExchange):
             self._drained = None
 
     def _leave(self) -> None:
+        self.alarm.drop()
         if self.task is not None:
             self.task.cancel()
 
@@ -123,8 +123,16 @@ class HttpxUpstream:
             self._wheel = Wheel(loop)
         request = self._request_of(call)
         now = loop.time()
-        exchange = HttpxExchange(loop, self._wheel, call.limits, now)
-        exchange.prepare()
+        limits = call.limits
+        exchange = HttpxExchange(
+            loop,
+            Alarm(self._wheel),
+            limits,
+            now + limits.total_seconds,
+            inf if limits.first_token_seconds is None else now + limits.first_token_seconds,
+            now,
+        )
+        exchange.alarm.sleeper = exchange
         request.extensions["trace"] = exchange.trace
         task = loop.create_task(self._run(exchange, request))
         exchange.task = task

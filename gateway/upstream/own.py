@@ -2,9 +2,11 @@
 
 import asyncio
 import re
+from math import inf
 
 from gateway.upstream import Call
 from gateway.upstream.connection import OwnExchange
+from gateway.upstream.deadlines import Alarm
 from gateway.upstream.pool import Pool, PoolStanding
 from gateway.upstream.resolve import KEEP_FAILURE_SECONDS, LookUp, Resolver, look_up
 from gateway.upstream.settings import OWN_HEADERS, USER_AGENT, Settings, address_of, auth_of, is_plain
@@ -15,6 +17,8 @@ _KNOWN_STARTS = 64
 _KNOWN_NAMES = 256
 _KNOWN_LINES = 256
 _LONGEST_KNOWN_LINE = 128
+_KNOWN_HEADS = 256
+_LONGEST_KNOWN_HEAD = 1_024
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -51,21 +55,41 @@ class OwnUpstream:
             self._own_headers |= {auth[0]}
         self._starts: dict[tuple[str, str], bytes] = {}
         self._known: set[bytes] = set()  # names found fit to be sent
+        self._heads: dict[tuple[str, str, tuple[tuple[bytes, bytes], ...]], bytes] = {}  # up to the length
         self._lines: dict[tuple[bytes, bytes], bytes] = {}  # headers found fit, as they are written
         self._pool: Pool | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self, call: Call) -> OwnExchange:
         """See Upstream. Raises ValueError for a path or a header that would not be one request."""
-        pool = self._pool
-        if pool is None or self._loop is None:
-            pool = self._begin_pool()
-        loop = self._loop
-        assert loop is not None
+        pool = self._pool or self._begin_pool()
+        loop = pool.loop
         now = loop.time()
-        exchange = OwnExchange(loop, pool.wheel, call.limits, now, pool, self._head_of(call), call.body)
-        pool.begin(exchange, now)
+        head = self._heads.get((call.method, call.path, tuple(call.headers))) or self._head_of(call)
+        body = call.body
+        limits = call.limits
+        first_token_seconds = limits.first_token_seconds
+        connection = pool.take(now)
+        exchange = OwnExchange(
+            loop,
+            Alarm(pool.wheel) if connection is None else connection.alarm,
+            limits,
+            now + limits.total_seconds,
+            inf if first_token_seconds is None else now + first_token_seconds,
+            now,
+            home=pool,
+            request_head=head + b"%d\r\n\r\n" % len(body),
+            body=body,
+        )
+        if connection is None:
+            pool.wait(exchange, now)
+        else:
+            connection.send(exchange, now)
         return exchange
+
+    @property
+    def heads_kept(self) -> int:
+        """Requests' heads that are kept as they are written."""
+        return len(self._heads)
 
     def retire(self) -> None:
         """See Upstream."""
@@ -84,9 +108,8 @@ class OwnUpstream:
         return self._pool.standing()
 
     def _begin_pool(self) -> Pool:
-        self._loop = asyncio.get_running_loop()
         self._pool = Pool(
-            self._loop,
+            asyncio.get_running_loop(),
             self._address,
             self._resolver,
             self._context,
@@ -96,12 +119,18 @@ class OwnUpstream:
         return self._pool
 
     def _head_of(self, call: Call) -> bytes:
+        """Up to the length's number."""
         lines = self._lines
         parts = [self._starts.get((call.method, call.path)) or self._start_of(call.method, call.path)]
         for header in call.headers:
             parts.append(lines.get(header) or self._line_of(*header))
-        parts.append(b"content-length: %d\r\n\r\n" % len(call.body))
-        return b"".join(parts)
+        parts.append(b"content-length: ")
+        head = b"".join(parts)
+        if len(head) <= _LONGEST_KNOWN_HEAD:
+            if len(self._heads) >= _KNOWN_HEADS:
+                self._heads.clear()
+            self._heads[call.method, call.path, tuple(call.headers)] = head
+        return head
 
     def _line_of(self, name: bytes, value: bytes) -> bytes:
         if name not in self._known:

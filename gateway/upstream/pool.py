@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from gateway.upstream import FailureKind, UpstreamFailure
 from gateway.upstream.connection import Connection, OwnExchange
-from gateway.upstream.deadlines import Wheel
+from gateway.upstream.deadlines import Alarm, Wheel
+from gateway.upstream.known_answer import KnownAnswers
 from gateway.upstream.resolve import NEXT_ADDRESS_SECONDS, ResolveProblem, Resolver, connect
 from gateway.upstream.settings import Address
 from gateway.upstream.tls import problem_of
@@ -51,7 +52,8 @@ class Pool:
         idle_seconds: float,
     ) -> None:
         self.wheel = Wheel(loop)
-        self._loop = loop
+        self.known = KnownAnswers()
+        self.loop = loop
         self._address = address
         self._resolver = resolver
         self._context = context
@@ -77,17 +79,21 @@ class Pool:
             resent=self._resent,
         )
 
-    def begin(self, exchange: OwnExchange, now: float) -> None:
-        """Put a new exchange on a connection, or on its way to one."""
+    def take(self, now: float) -> Connection | None:
+        """An idle connection that is fit for a request; None: there is none."""
         idle = self._idle
         while idle:
             connection = idle.pop()
             if connection.usable():
                 if now - connection.free_since < self._idle_seconds:
-                    exchange.arm(now)
-                    connection.send(exchange, now)
-                    return
+                    return connection
                 connection.drop()
+        return None
+
+    def wait(self, exchange: OwnExchange, now: float) -> None:
+        """Put a new exchange on its way to a connection."""
+        exchange.alarm.sleeper = exchange
+        exchange.arm(now)
         self._open(exchange, now)
 
     def retire(self) -> None:
@@ -113,7 +119,7 @@ class Pool:
 
     def give(self, connection: Connection) -> None:
         """See Home."""
-        now = self._loop.time()
+        now = self.loop.time()
         if self._waiting:
             exchange, _ = self._waiting.popitem(last=False)
             connection.send(exchange, now)
@@ -124,7 +130,7 @@ class Pool:
         connection.free_since = now
         self._idle.append(connection)
         if self._sweep is None:
-            self._sweep = self._loop.call_later(self._idle_seconds, self._close_unused)
+            self._sweep = self.loop.call_later(self._idle_seconds, self._close_unused)
 
     def lost(self, connection: Connection) -> None:
         """See Home."""
@@ -134,7 +140,8 @@ class Pool:
     def send_again(self, exchange: OwnExchange) -> None:
         """See Home."""
         self._resent += 1
-        self._open(exchange, self._loop.time())
+        exchange.alarm = Alarm(self.wheel, exchange)
+        self._open(exchange, self.loop.time())
 
     def leave(self, exchange: OwnExchange) -> None:
         """See Home."""
@@ -161,11 +168,11 @@ class Pool:
     def _open_for_next(self) -> None:
         while self._waiting and len(self._all) + len(self._dials) < self._room:
             exchange, _ = self._waiting.popitem(last=False)
-            self._dial(exchange, self._loop.time())
+            self._dial(exchange, self.loop.time())
 
     def _dial(self, exchange: OwnExchange, now: float) -> None:
         exchange.enter("resolve", now, exchange.limits.connect_seconds)
-        task = self._loop.create_task(self._connect(exchange))
+        task = self.loop.create_task(self._connect(exchange))
         exchange.dialing = task
         self._dials[task] = exchange
         task.add_done_callback(self._dialed)
@@ -177,11 +184,13 @@ class Pool:
         self._resolver.prefer(endpoint)
         try:
             if self._context is None:
-                _, connection = await self._loop.create_connection(lambda: Connection(self), sock=socket)
+                _, connection = await self.loop.create_connection(
+                    lambda: Connection(self, self.wheel), sock=socket
+                )
             else:
                 exchange.phase = "tls"
-                _, connection = await self._loop.create_connection(
-                    lambda: Connection(self),
+                _, connection = await self.loop.create_connection(
+                    lambda: Connection(self, self.wheel),
                     sock=socket,
                     ssl=self._context,
                     server_hostname=self._address.host,
@@ -217,7 +226,7 @@ class Pool:
         if exchange.over:  # cancelled in the very moment it was ready
             self.give(connection)
         else:
-            connection.send(exchange, self._loop.time())
+            connection.send(exchange, self.loop.time())
 
     def _failure_of(self, error: BaseException, exchange: OwnExchange) -> BaseException:
         kind: FailureKind
@@ -240,7 +249,7 @@ class Pool:
 
     def _close_unused(self) -> None:
         self._sweep = None
-        oldest = self._loop.time() - self._idle_seconds
+        oldest = self.loop.time() - self._idle_seconds
         unused = [connection for connection in self._idle if connection.free_since <= oldest]
         self._idle = [
             connection for connection in self._idle if connection.alive and connection.free_since > oldest
@@ -249,7 +258,7 @@ class Pool:
             connection.drop()
         if self._idle:
             wait = self._idle[0].free_since - oldest
-            self._sweep = self._loop.call_later(max(wait, 0.01), self._close_unused)
+            self._sweep = self.loop.call_later(max(wait, 0.01), self._close_unused)
 
     def _drop_idle(self) -> None:
         if self._sweep is not None:

@@ -10,6 +10,7 @@ from gateway.upstream import ClientLeft, UpstreamFailure
 from gateway.upstream.exchange import HIGH_WATER
 from tests.gateway.upstream.servers import (
     CHUNKED,
+    KEY,
     Client,
     Wire,
     always,
@@ -344,5 +345,87 @@ def test_bytes_before_a_fault_in_the_same_read_are_given_out_first() -> None:
                 await exchange.more()
             with pytest.raises(UpstreamFailure, match="invalid_response"):
                 await exchange.more()
+
+    run(trial())
+
+
+@pytest.mark.parametrize("earlier", [0.05, 5.0])
+def test_each_exchange_on_a_warm_connection_has_its_own_deadline(earlier: float) -> None:
+    async def script(wire: Wire) -> None:
+        for _ in range(2):
+            await wire.request()
+            await wire.say(ANSWER)
+        await wire.request()
+        await wire.gone()
+
+    async def trial() -> None:
+        loop = asyncio.get_running_loop()
+        async with serving(script) as server, own(server.url) as provider:
+            await ask(provider, call())
+            await ask(provider, call(total=earlier))
+            begun = loop.time()
+            failure, _ = await failure_of(provider, call(total=0.2))
+            assert failure.kind == "total_timeout"
+            assert 0.19 <= loop.time() - begun < 2
+            assert len(server.wires) == 1
+
+    run(trial())
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_request_that_was_sent_again_still_has_its_deadline(closes: bool) -> None:
+    async def script(wire: Wire) -> None:
+        await wire.request()
+        if wire.number == 0:
+            await wire.say(ANSWER)
+            await wire.request()
+            if closes:
+                return
+        await wire.gone()
+
+    async def trial() -> None:
+        async with serving(script) as server, own(server.url) as provider:
+            await ask(provider, call())
+            failure, _ = await failure_of(provider, call(total=0.2))
+            assert failure.kind == "total_timeout"
+            assert len(server.wires) == 1 + closes
+
+    run(trial())
+
+
+@both_clients
+def test_an_exchange_shows_neither_key_nor_body(client: Client) -> None:
+    async def trial() -> None:
+        async with serving(always(ANSWER)) as server, upstream(client, server.url) as provider:
+            exchange = provider.open(call(b"prompt"))
+            shown = [repr(exchange)]
+            await exchange.head()
+            shown.append(repr(exchange))
+            await rest_of(exchange)
+            assert not [word for word in (KEY, "prompt", "true") if word in "".join(shown)]
+
+    run(trial())
+
+
+def test_a_flood_of_different_headers_is_sent_as_it_is_and_not_kept() -> None:
+    async def trial() -> None:
+        async with serving(always(ANSWER)) as server, own(server.url) as provider:
+            for number in range(600):
+                await ask(provider, call(headers=((b"x-title", b"%d" % number),)))
+            assert provider.heads_kept <= 256
+            assert [b"x-title: %d\r\n" % n in head for n, head in enumerate(server.heads)] == [True] * 600
+
+    run(trial())
+
+
+def test_a_head_that_was_sent_before_is_sent_with_the_length_of_this_body() -> None:
+    async def trial() -> None:
+        async with serving(always(ANSWER)) as server, own(server.url) as provider:
+            headers = [(b"content-type", b"application/json")]
+            for body in (b"one", b"fourteen bytes", b""):
+                await ask(provider, call(body, headers=tuple(headers)))
+            assert server.bodies == [b"one", b"fourteen bytes", b""]
+            await ask(provider, call(path="/other", headers=tuple(headers)))
+            assert server.heads[-1].startswith(b"POST /v1/other HTTP/1.1\r\n")
 
     run(trial())

@@ -1,4 +1,4 @@
-"""The wheel: who is told when, by a clock of the test's own."""
+"""The wheel and its alarms: who is told when, by a clock of the test's own."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream.deadlines import Token, Wheel
+from gateway.upstream.deadlines import Alarm, Token, Wheel
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -121,5 +121,30 @@ def test_a_stopped_wheel_tells_nobody(clock: Clock) -> None:
     wheel.add(entry, clock.now, clock.now + 5)
     wheel.stop()
     clock.pass_to(2000.0)
+    assert entry.told == []
+    assert clock.waiting == 0
+
+
+def test_an_alarm_wakes_at_the_moment_that_was_set_last(clock: Clock) -> None:
+    wheel, entry = Wheel(clock), Entry(clock)
+    alarm = Alarm(wheel, entry)
+    alarm.set(clock.now, clock.now + 30)
+    alarm.set(clock.now, clock.now + 0.5)
+    clock.pass_to(1060.0)
+    assert entry.told == [1000.5]
+    assert alarm.due == float("inf")
+    alarm.set(clock.now, clock.now + 0.5)
+    clock.pass_to(1120.0)
+    assert entry.told == [1000.5, 1060.5]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 30.0])
+def test_a_dropped_alarm_wakes_nobody_and_leaves_nothing_behind(clock: Clock, seconds: float) -> None:
+    wheel, entry = Wheel(clock), Entry(clock)
+    alarm = Alarm(wheel, entry)
+    alarm.set(clock.now, clock.now + seconds)
+    alarm.drop()
+    alarm.drop()
+    clock.pass_to(1060.0)
     assert entry.told == []
     assert clock.waiting == 0
