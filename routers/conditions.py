@@ -4,7 +4,9 @@ the first rule whose conditions all hold without asking every rule.
 The index works on sets of rules written as bits of one whole number, the first rule being the lowest bit.
 For every field that some rule asks about there is a column: a value of the field -> the rules that this
 value does not rule out. A request takes one set from each column; what is left of their intersection are the
-rules that match, and its lowest bit is the first of them. So a thousand rules cost what ten do.
+rules that match, and its lowest bit is the first of them. So a thousand rules cost what ten do. What names,
+flags and the clock leave of the rules is remembered for the kinds of requests seen last, together with the columns
+of numbers that still decide among those.
 
 An unknown value (no customer named, no budget) never meets a condition; in `not` it therefore always passes.
 """
@@ -12,7 +14,8 @@ An unknown value (no customer named, no budget) never meets a condition; in `not
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from math import inf
+from operator import attrgetter
 
 from routers.facts import Classification, RequestFacts
 
@@ -58,6 +61,7 @@ NUMBER_FIELDS: Mapping[str, Getter] = {
     "hour": _hour,
     "budget_left_share": lambda facts, seen, left, now: left,
 }
+_ATTRIBUTES = {"key": "key_id"}  # fields that the facts call by another name
 FIELDS: Mapping[str, Getter] = {**TEXT_FIELDS, **FLAG_FIELDS, **NUMBER_FIELDS}
 CLOSED_SETS: Mapping[str, tuple[str, ...]] = {"task_kind": TASK_KINDS, "weekday": WEEKDAYS}
 LIMITS: Mapping[str, tuple[float, float | None]] = {
@@ -271,7 +275,7 @@ class _NumberColumn:
     Piece 2i+1 is the i-th bound itself, piece 2i what lies between it and the bound before.
     """
 
-    __slots__ = ("bounds", "masks", "unknown")
+    __slots__ = ("asking", "bounds", "masks", "unknown")
 
     def __init__(self, every: int, asked: Sequence[tuple[int, Condition]], *, negated: bool) -> None:
         bounds: set[float] = set()
@@ -297,6 +301,7 @@ class _NumberColumn:
             if first < after:
                 turns[first] ^= bit
                 turns[after] ^= bit
+        self.asking = asking  # rules that ask about the field
         free = every & ~asking
         self.unknown = every if negated else free
         self.masks: list[int] = []
@@ -318,30 +323,47 @@ def _bounds_of(test: AnyOf | Range) -> list[float]:
     return [bound for bound in (test.low, test.high) if bound is not None]
 
 
-_CLOSED_FIELDS = ("task_kind", "stream", "json_output", "has_tools", "has_images")
+_CLOCK_FIELDS = ("hour", "weekday")
+_HOUR_SECONDS = 3600.0
+_MOST_KEPT = 1024  # kinds of requests that an index keeps its findings for
+_LONGEST_KEPT = 1024  # characters of all names together: longer ones are looked up anew
 
 
-def _closed_table(
-    columns: Sequence[tuple[str, _TextColumn | _NumberColumn]], every: int
-) -> dict[tuple[Value, ...], int]:
-    """All values that these fields can have together -> the rules they do not rule out; empty: no rule asks."""
-    here = [(_CLOSED_FIELDS.index(field), column) for field, column in columns if field in _CLOSED_FIELDS]
-    if not here:
-        return {}
-    flags = (False, True)
-    table: dict[tuple[Value, ...], int] = {}
-    for values in product(TASK_KINDS, flags, flags, flags, flags):
-        rules = every
-        for place, column in here:
-            rules &= column.rules(values[place])
-        table[values] = rules
-    return table
+class _Remaining:
+    """The rules that names, flags and the clock leave of one kind of request, and what decides among them."""
+
+    __slots__ = ("numbers", "others", "rules")
+
+    def __init__(self, rules: int, columns: Sequence[tuple[str, _NumberColumn]]) -> None:
+        self.rules = rules
+        # Columns of numbers that some remaining rule asks about: field, bounds, rules of each piece, rules of
+        # an unknown value; apart for those that are found in the request itself.
+        self.numbers: list[tuple[Callable[[RequestFacts], float | None], list[float], list[int], int]] = []
+        self.others: list[tuple[Getter, _NumberColumn]] = []
+        for field, column in columns:
+            if not column.asking & rules:
+                continue
+            if field in RequestFacts.__struct_fields__:
+                self.numbers.append((attrgetter(field), column.bounds, column.masks, column.unknown))
+            else:
+                self.others.append((FIELDS[field], column))
+
+
+class _Span:
+    """A time in which the clock rules out the same rules, with what was found for requests of that time."""
+
+    __slots__ = ("kept", "since", "until")
+
+    def __init__(self, since: float, until: float) -> None:
+        self.since = since  # wall time in seconds, in it
+        self.until = until  # not in it
+        self.kept: dict[tuple[str, object], _Remaining] = {}
 
 
 class RuleIndex:
     """Finds the rules whose conditions all hold."""
 
-    __slots__ = ("_closed", "_columns", "_numbers", "_texts", "every")
+    __slots__ = ("_columns", "_follows_clock", "_named", "_numbers", "_span", "_values", "every")
 
     def __init__(self, rules: Sequence[Sequence[Condition]]) -> None:
         self.every = (1 << len(rules)) - 1  # all rules, as a set
@@ -353,19 +375,23 @@ class RuleIndex:
         for (field, negated), these in asked.items():
             column = _NumberColumn if field in NUMBER_FIELDS else _TextColumn
             self._columns.append((field, column(self.every, these, negated=negated)))
-        # The same columns for `matching`, which every request goes through: it calls no method of theirs, and
-        # finds the kind of work and the flags, which have few values, in one table.
-        self._closed = _closed_table(self._columns, self.every)
-        self._texts = [
-            (FIELDS[field], column.masks.get, column.other)
+        # Names, flags and the clock have few values that come again and again; numbers are looked at each time.
+        self._named = [
+            (FIELDS[field], column)
             for field, column in self._columns
-            if isinstance(column, _TextColumn) and field not in _CLOSED_FIELDS
+            if isinstance(column, _TextColumn) or field in _CLOCK_FIELDS
         ]
         self._numbers = [
-            (FIELDS[field], column.bounds, column.masks, column.unknown)
+            (field, column)
             for field, column in self._columns
-            if isinstance(column, _NumberColumn)
+            if isinstance(column, _NumberColumn) and field not in _CLOCK_FIELDS
         ]
+        fields = {field for field, _ in self._columns}
+        self._follows_clock = not fields.isdisjoint(_CLOCK_FIELDS)
+        attributes = {_ATTRIBUTES.get(field, field) for field in fields - NUMBER_FIELDS.keys()}
+        kept = sorted(attributes.intersection(RequestFacts.__struct_fields__))
+        self._values: Callable[[RequestFacts], object] = attrgetter(*(kept or ["stream"]))
+        self._span = _Span(inf, -inf)
 
     def matching(
         self, facts: RequestFacts, seen: Classification, left: float | None, now: float, among: int
@@ -375,22 +401,45 @@ class RuleIndex:
         `left` is the share (0 to 1) left of the tightest budget, None without one; `now` is wall time in
         seconds.
         """
-        matching = among
-        if self._closed:
-            matching &= self._closed[
-                seen.task_kind, facts.stream, facts.json_output, facts.has_tools, facts.has_images
-            ]
-        for get, rules_at, other in self._texts:
-            matching &= rules_at(get(facts, seen, left, now), other)
-        if not matching:
-            return 0
-        for get, bounds, masks, unknown in self._numbers:
-            value = get(facts, seen, left, now)
+        span = self._span
+        if not span.since <= now < span.until:
+            span = self._span = self._span_of(now)
+        remaining = span.kept.get((seen.task_kind, self._values(facts)))
+        if remaining is None:
+            remaining = self._narrowed(span, facts, seen, now)
+        matching = among & remaining.rules
+        for get, bounds, masks, unknown in remaining.numbers:
+            value = get(facts)
             if value is None:
                 matching &= unknown
             else:
                 matching &= masks[bisect_left(bounds, value) + bisect_right(bounds, value)]
+        for other, column in remaining.others:
+            matching &= column.rules(other(facts, seen, left, now))
         return matching
+
+    def _span_of(self, now: float) -> _Span:
+        if not self._follows_clock:
+            return _Span(-inf, inf)
+        hour = now // _HOUR_SECONDS * _HOUR_SECONDS
+        return _Span(hour, hour + _HOUR_SECONDS)
+
+    def _narrowed(self, span: _Span, facts: RequestFacts, seen: Classification, now: float) -> _Remaining:
+        rules = self.every
+        for get, column in self._named:
+            rules &= column.rules(get(facts, seen, None, now))
+        remaining = _Remaining(rules, self._numbers)
+        values = self._values(facts)
+        if len(str(values)) <= _LONGEST_KEPT:
+            if len(span.kept) >= _MOST_KEPT:
+                span.kept.clear()
+            span.kept[seen.task_kind, values] = remaining
+        return remaining
+
+    @property
+    def remembered(self) -> int:
+        """Kinds of requests that it keeps its findings for."""
+        return len(self._span.kept)
 
     def matching_values(self, values: Mapping[str, Value]) -> int:
         """The rules that match where these fields have these values and all others are unknown."""

@@ -5,22 +5,25 @@ a model name is pinned to its deployment; a tier asked for by name is honoured; 
 the first that matches decides, and where none does the default tier. Then every deployment of the tier that
 cannot take the request, or may not, is passed over; those that rest come last.
 
-Nothing here has a clock or a memory: the same inputs give the same decision.
+Nothing here has a clock, and what is remembered only saves work: the same inputs give the same decision.
 """
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import inf
+from operator import attrgetter
 from typing import Literal, Protocol
 
 import msgspec
 
 from routers.conditions import first_of, why_not
 from routers.facts import Classification, RequestFacts
-from routers.policy import AUTO, Deployment, Fate, Policy, Room, TierSpec, order_for_session
+from routers.policy import ACCEPTS, AUTO, Deployment, Fate, Policy, Room, TierSpec, order_for_session
 
 ASKED_BY_NAME = "asked for by name"
 DEFAULT = "default"
 PINNED = "pinned"
+_NO_RULE = "no rule matches"
 
 RefusalCode = Literal[
     "model_not_found",
@@ -116,6 +119,47 @@ def decide(
     `now` is wall time in seconds (UTC) for rules that ask for it, `clock` the clock that `health` is kept by;
     None: the same one.
     """
+    if allowed_tiers is None:
+        known = _LAST[0]
+        if known.policy is not policy:
+            known = _LAST[0] = _Known(policy)
+        asked = known.asked.get(facts.model) or known.ask(facts.model)
+        if asked is not None and (limits.tiers is None or limits.tiers >= asked.tiers):
+            first = 0  # as a set of rules; empty: no rule decides
+            if asked.by_rules:
+                index = policy.index
+                rules = index.matching(facts, classification, budget_left_share, now, index.every)
+                first = rules & -rules
+            way = asked.ways.get(first) or known.lay(asked, first)
+            found = way.decision(facts, limits.regions, health)
+            if found is not None:
+                return found
+    return decide_in_full(
+        policy,
+        facts,
+        classification,
+        limits=limits,
+        allowed_tiers=allowed_tiers,
+        budget_left_share=budget_left_share,
+        health=health,
+        now=now,
+        clock=clock,
+    )
+
+
+def decide_in_full(
+    policy: Policy,
+    facts: RequestFacts,
+    classification: Classification,
+    *,
+    limits: CallerLimits,
+    allowed_tiers: frozenset[str] | None,
+    budget_left_share: float | None,
+    health: Standing,
+    now: float,
+    clock: float | None = None,
+) -> Decision | Refused:
+    """As `decide`, without anything that was worked out ahead: each deployment is looked at for itself."""
     at = now if clock is None else clock
     fate = policy.fates.get(facts.model)
     if fate is None:
@@ -135,6 +179,191 @@ def decide(
     return _by_rules(
         policy, fate, facts, classification, limits, allowed_tiers, budget_left_share, health, now, at
     )
+
+
+# ── worked out ahead ──
+#
+# Most requests go where their name or their first rule leads: every deployment there can take them and none
+# rests. What is decided for those is the same each time, but for the order that a session has. It is made once;
+# a request that is not surely one of them is left to `decide_in_full`.
+
+_MOST_KEPT = 4096  # sessions whose decision is kept
+_TOLD_BY = {
+    "images": ("has_images", False),
+    "audio": ("has_audio", False),
+    "tools": ("has_tools", False),
+    "json_schema": ("json_schema", False),
+    "reasoning": ("reasoning_effort", None),
+}  # what a deployment may refuse -> the field that tells of it, and what that is where nothing is needed
+
+
+class _Way:
+    """Where one name or rule leads, and what a request must keep within to go there without a closer look."""
+
+    __slots__ = (
+        "_because",
+        "_context_tokens",
+        "_decided",
+        "_kept",
+        "_most_output",
+        "_names",
+        "_needs",
+        "_no_needs",
+        "_output",
+        "_regions",
+        "_room",
+        "_rule",
+        "_tier",
+    )
+
+    def __init__(
+        self, rule: str, tier: TierSpec, room: Room, because: tuple[str, ...], kept: "_Kept"
+    ) -> None:
+        self._rule = rule
+        self._tier = tier
+        self._room = room
+        self._because = because
+        self._kept = kept
+        self._decided = self._to(room.in_order, because) if room.in_order else None  # None: by session
+        told_by = [_TOLD_BY[need] for need in sorted(room.refused)]
+        self._needs = attrgetter(*[field for field, _ in told_by]) if told_by else None
+        self._no_needs = told_by[0][1] if len(told_by) == 1 else tuple(value for _, value in told_by)
+        cap = tier.max_output_tokens
+        self._output = 0 if cap is None else cap  # counted where the client sets none
+        most = room.max_output_tokens
+        self._most_output = inf if cap is not None and cap <= most else most
+        self._context_tokens = room.context_tokens
+        self._names = room.names
+        self._regions = room.regions
+
+    def decision(
+        self, facts: RequestFacts, regions: frozenset[str] | None, health: Standing
+    ) -> Decision | None:
+        """What is decided for this request; None: it has to be looked at closely."""
+        output = facts.max_output_tokens
+        if output is None:
+            output = self._output
+        elif output > self._most_output:
+            return None
+        if facts.input_tokens + output > self._context_tokens:
+            return None
+        if self._needs is not None and self._needs(facts) != self._no_needs:
+            return None
+        if regions is not None and not self._regions <= regions:
+            return None
+        if not health.all_in_use(self._names):
+            return None
+        if self._decided is not None:
+            return self._decided
+        return self._kept.get((self, facts.session)) or self._decided_for(facts.session)
+
+    def _decided_for(self, session: str) -> Decision:
+        plan = _shared_plan(self._room, self._tier, session)
+        decided = self._to(plan.deployments, self._because + plan.because)
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[self, session] = decided
+        return decided
+
+    def _to(self, deployments: tuple[str, ...], because: tuple[str, ...]) -> Decision:
+        return Decision(
+            rule=self._rule, tier=self._tier.name, deployments=deployments, all_rest=False, because=because
+        )
+
+
+_Kept = dict[tuple[_Way, str], Decision]
+_NO_ROOM = Room(
+    names=frozenset(),
+    in_order=("",),
+    share_texts={},
+    regions=frozenset(),
+    refused=frozenset(),
+    context_tokens=-1,  # no request fits
+    max_output_tokens=-1,
+)
+
+
+class _Asked:
+    """One name that a client may send."""
+
+    __slots__ = ("by_rules", "fate", "tiers", "ways")
+
+    def __init__(self, fate: Fate, tiers: frozenset[str]) -> None:
+        self.fate = fate
+        self.by_rules = fate.kind == "rules"
+        self.tiers = tiers  # who may use all of these goes wherever the name leads
+        self.ways: dict[int, _Way] = {}  # the first rule that matches, as a set -> where it leads
+
+
+class _Known:
+    """What was worked out for one policy so far."""
+
+    __slots__ = ("asked", "kept", "policy")
+
+    def __init__(self, policy: Policy | None) -> None:
+        self.policy = policy
+        self.asked: dict[str, _Asked] = {}
+        self.kept: _Kept = {}
+
+    def ask(self, model: str) -> _Asked | None:
+        """What is known of a name from now on; None: it leads nowhere, or nobody may have it by a tier."""
+        policy = self.policy
+        fate = None if policy is None else policy.fates.get(model)
+        if policy is None or fate is None:
+            return None
+        if fate.kind == "rules":
+            tiers = policy.tiers_with_rules | {policy.default}
+        elif fate.kind == "tier":
+            tiers = frozenset((fate.target,))
+        else:
+            tiers = policy.tiers_of[fate.target]
+        if not tiers:
+            return None
+        asked = self.asked[model] = _Asked(fate, tiers)
+        return asked
+
+    def lay(self, asked: _Asked, first: int) -> _Way:
+        """The way of those for whom this rule is the first that matches."""
+        policy, fate = self.policy, asked.fate
+        assert policy is not None
+        because = (fate.because,) if fate.because else ()
+        if fate.kind == "deployment":
+            rule, tier = PINNED, TierSpec(name="", choices=(((fate.target, 1),),))
+            room = _room_of_one(policy.deployments[fate.target])
+        else:
+            if fate.kind == "tier":
+                rule, name = ASKED_BY_NAME, fate.target
+            elif first:
+                number = first_of(first)
+                rule, name = policy.rules[number].name, policy.rules[number].tier
+                because += (policy.rule_texts[number],)
+            else:
+                rule, name = DEFAULT, policy.default
+                because += (_NO_RULE,)
+            tier, room = policy.tiers[name], policy.rooms.get(name)
+        way = asked.ways[first] = _Way(rule, tier, room or _NO_ROOM, because, self.kept)
+        return way
+
+
+def _room_of_one(deployment: Deployment) -> Room | None:
+    if deployment.off_because is not None:
+        return None
+    accepts, window, most = deployment.accepts, deployment.context_tokens, deployment.max_output_tokens
+    return Room(
+        names=frozenset((deployment.name,)),
+        in_order=(deployment.name,),
+        share_texts={},
+        regions=frozenset((deployment.region,)),
+        refused=frozenset() if accepts is None else frozenset(ACCEPTS) - accepts,
+        context_tokens=inf if window is None else window,
+        max_output_tokens=inf if most is None else most,
+    )
+
+
+_LAST = [_Known(None)]  # of the policy asked last: a process has one at a time
+
+
+# ── looked at closely ──
 
 
 def _by_rules(
@@ -172,7 +401,7 @@ def _by_rules(
         because = (*because, f'no deployment of tier "{tier}" can take this request')
         tried.add(tier)
         rules &= ~policy.rules_to[tier]
-    because = (*because, "no rule matches" if not tried else "no other rule matches")
+    because = (*because, _NO_RULE if not tried else "no other rule matches")
     if may_use is None or policy.default in may_use:
         plan = _plan(policy.tiers[policy.default], policy, facts, limits, health, at)
         if plan.deployments:

@@ -2,10 +2,13 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from routers.conditions import (
     FIELDS,
     NUMBER_FIELDS,
+    TASK_KINDS,
+    WEEKDAYS,
     AnyOf,
     Condition,
     Range,
@@ -178,6 +181,60 @@ def test_the_index_finds_exactly_the_rules_whose_conditions_all_hold(
     assert [bool(matching >> i & 1) for i in range(len(some))] == one_by_one
     if matching:
         assert first_of(matching) == one_by_one.index(True)
+
+
+CLOCKS = st.sampled_from([0.0, 3599.9, 3600.0, 86_399.0, 86_400.0, NOON_ON_A_SUNDAY])
+OF_ALL_KINDS = st.lists(
+    st.lists(
+        st.one_of(
+            conditions(),
+            st.builds(is_, st.just("weekday"), st.sampled_from(WEEKDAYS), negated=st.booleans()),
+            st.builds(within, st.just("hour"), st.sampled_from([1, 12, 23]), negated=st.booleans()),
+            st.builds(within, st.just("confidence"), st.sampled_from([0.5, 0.9, 1]), negated=st.booleans()),
+            st.builds(within, st.just("budget_left_share"), st.sampled_from([0.25, 0.5])),
+            st.builds(is_, st.just("task_kind"), st.sampled_from(TASK_KINDS), negated=st.booleans()),
+            st.builds(is_, st.just("key"), TEXTS),
+            st.builds(is_, st.just("has_tools"), st.booleans()),
+        ),
+        max_size=4,
+    ).map(lambda found: list({(one.field, one.negated): one for one in found}.values())),
+    max_size=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    OF_ALL_KINDS,
+    st.lists(
+        st.tuples(
+            REQUESTS,
+            st.builds(seen, st.sampled_from(TASK_KINDS), st.sampled_from([0.4, 0.5, 0.9, 1.0])),
+            st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+            CLOCKS,
+        ),
+        min_size=2,
+        max_size=12,
+    ),
+)
+def test_what_an_index_found_before_changes_nothing_of_what_it_finds(
+    some: list[list[Condition]],
+    requests: list[tuple[RequestFacts, Classification, float | None, float]],
+) -> None:
+    index = RuleIndex(some)
+    for request, kind, left, now in (*requests, *requests):
+        matching = index.matching(request, kind, left, now, index.every)
+        one_by_one = [not why_not(when, request, kind, left, now) for when in some]
+        assert [bool(matching >> i & 1) for i in range(len(some))] == one_by_one
+
+
+def test_an_index_remembers_only_so_much_of_what_clients_invent() -> None:
+    index = RuleIndex([[is_("user", "me"), is_("reasoning_effort", "high")]])
+    for number in range(5000):
+        index.matching(replace(facts(), user=f"invented {number}"), seen(), None, 0.0, index.every)
+        assert index.remembered <= 1024
+    before = index.remembered
+    index.matching(replace(facts(), reasoning_effort="x" * 5000), seen(), None, 0.0, index.every)
+    assert index.remembered == before
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,6 +1,7 @@
 """One request in, one plan out: by name, by rule, by default, and what is passed over."""
 
 from collections.abc import Sequence
+from dataclasses import replace as replace_dataclass
 from time import process_time
 
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from routers.conditions import AnyOf, Condition
-from routers.decide import CallerLimits, Decision, PassedOver, Refused, decide, explain
+from routers.conditions import AnyOf, Condition, Range
+from routers.decide import CallerLimits, Decision, PassedOver, Refused, decide, decide_in_full, explain
 from routers.facts import Classification, RequestFacts
 from routers.health import Health
 from routers.policy import Choice, Deployment, Policy, Rule, TierSpec, order_for_session, shared_order
@@ -484,3 +485,136 @@ def test_a_tier_planned_at_once_is_planned_as_one_deployment_after_the_other(
     else:
         passed_over = tuple(passed for passed in one_by_one.passed_over if passed.kind != "off")
         assert at_once == replace(one_by_one, passed_over=passed_over)
+
+
+TEAMS = st.none() | st.sets(st.sampled_from(["one", "two", "three"])).map(frozenset[str])
+RULES = st.lists(
+    st.builds(
+        Rule,
+        name=st.sampled_from(["r1", "r2", "r3"]),
+        when=st.sampled_from(
+            [
+                (),
+                (is_("application", "chat"),),
+                (is_("has_tools", True),),
+                (Condition(field="input_tokens", test=Range(low=100)),),
+                (Condition(field="budget_left_share", test=Range(high=0.5)),),
+                (is_("task_kind", "chat"), Condition(field="hour", test=Range(low=12))),
+            ]
+        ),
+        tier=st.sampled_from(["one", "two", "three"]),
+    ),
+    max_size=4,
+)
+
+
+def house_of(
+    a: Deployment,
+    b: Deployment,
+    one: tuple[Choice, ...],
+    two: tuple[Choice, ...],
+    cap: int | None,
+    rules: list[Rule],
+) -> Policy:
+    return policy(
+        a,
+        replace_dataclass(b, name="b"),
+        deployment("c", region="eu"),
+        tiers=[
+            TierSpec(name="one", choices=one, max_output_tokens=cap),
+            TierSpec(name="two", choices=two),
+            TierSpec(name="three", choices=((("a", 1),),), max_output_tokens=150),
+        ],
+        rules=rules,
+        names={"mapped": "auto", "renamed": "two"},
+    )
+
+
+HOUSES = st.builds(
+    house_of,
+    LIMITED | st.just(deployment("a", off_because="it has no key")),
+    LIMITED,
+    st.sampled_from(SHAPES),
+    st.sampled_from(SHAPES),
+    LIMIT,
+    RULES,
+)
+ASKS = st.builds(
+    RequestFacts,
+    model=st.sampled_from(
+        ["auto", "mapped", "renamed", "one", "two", "three", "a", "c", "model-a", "nobody"]
+    ),
+    application=st.sampled_from([None, "chat"]),
+    input_tokens=TOKENS,
+    max_output_tokens=st.none() | TOKENS,
+    has_tools=st.booleans(),
+    has_images=st.booleans(),
+    has_audio=st.booleans(),
+    json_schema=st.booleans(),
+    reasoning_effort=st.sampled_from([None, None, "none", "high"]),
+    session=st.sampled_from(["s1", "s2", "s3", "s4"]),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    house=HOUSES,
+    asks=st.lists(ASKS, min_size=1, max_size=6),
+    tiers=TEAMS,
+    regions=st.sampled_from([None, None, EU, frozenset({"eu", "us"})]),
+    allowed_tiers=st.none() | TEAMS,
+    left=st.sampled_from([None, 0.25, 0.75]),
+    rests=st.sampled_from([None, None, "a", "b"]),
+    now=st.sampled_from([0.0, 43_200.0]),
+)
+def test_what_is_worked_out_ahead_is_what_a_close_look_finds(
+    house: Policy,
+    asks: list[RequestFacts],
+    tiers: frozenset[str] | None,
+    regions: frozenset[str] | None,
+    allowed_tiers: frozenset[str] | None,
+    left: float | None,
+    rests: str | None,
+    now: float,
+) -> None:
+    health = Health()
+    if rests is not None:
+        health.note(rests, "rests", now, 30.0)
+    for asked in (*asks, *asks):
+        at_once, closely = (
+            look(
+                house,
+                asked,
+                CHAT,
+                limits=CallerLimits(tiers=tiers, regions=regions),
+                allowed_tiers=allowed_tiers,
+                budget_left_share=left,
+                health=health,
+                now=now,
+            )
+            for look in (decide, decide_in_full)
+        )
+        assert at_once == closely
+
+
+def test_a_request_of_the_common_shape_is_decided_once() -> None:
+    house = policy(rules=[FAST_CHAT])
+    assert ask(house) is ask(house)
+    assert ask(house, "terra") is ask(house, "terra")
+
+
+def test_decisions_are_kept_for_so_many_sessions() -> None:
+    house = policy(tiers=[TierSpec(name="standard", choices=((("terra", 1), ("luna", 1)),))])
+    first = ask(house, RequestFacts(model="auto", session="s"))
+    assert ask(house, RequestFacts(model="auto", session="s")) is first
+    for number in range(4096):
+        ask(house, RequestFacts(model="auto", session=f"s{number}"))
+    again = ask(house, RequestFacts(model="auto", session="s"))
+    assert again is not first
+    assert again == first
+
+
+def test_who_may_use_what_the_rules_lead_to_but_not_the_default_is_sent_elsewhere() -> None:
+    house = policy(rules=[SMALL_TESTS])
+    found = ask(house, limits=CallerLimits(tiers=frozenset({"small"})))
+    assert planned(found) == ("default", "small", ("tiny", "luna"))
