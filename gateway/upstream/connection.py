@@ -114,7 +114,6 @@ class Connection(asyncio.Protocol):
         "_headers",
         "_home",
         "_in_body",
-        "_in_one_read",
         "_keep",
         "_packed",
         "_parser",
@@ -151,7 +150,6 @@ class Connection(asyncio.Protocol):
         self._silent_bytes = 0
         self._problem = ""
         self._got = self._in_body = self._framed = self._done = self._keep = self._packed = False
-        self._in_one_read = False  # all that came of the answer
 
     # for the pool and the exchange
 
@@ -246,7 +244,8 @@ class Connection(asyncio.Protocol):
         if exchange is None:  # bytes nobody asked for
             self.drop()
             return
-        if not self._got:
+        begins = not self._got
+        if begins:
             self._got = True
             exchange.body = b""  # it is not sent again now
             found = self._home.known.find(data)
@@ -257,9 +256,6 @@ class Connection(asyncio.Protocol):
             self._headers = []
             self._head_bytes = self._silent_bytes = 0
             self._in_body = self._framed = self._done = self._packed = False
-            self._in_one_read = True
-        else:
-            self._in_one_read = False
         if not self._in_body:
             self._head_bytes += len(data)
         broken = False
@@ -270,16 +266,22 @@ class Connection(asyncio.Protocol):
             self._keep = False  # maybe a whole answer with something after it
         came = self._came
         if came:
-            piece = came[0] if len(came) == 1 else b"".join(came)
-            came.clear()
+            if len(came) == 1:
+                piece = came.pop()
+            else:
+                piece = b"".join(came)
+                came.clear()
             exchange.parts.append(piece)
             exchange.buffered += len(piece)
-            self._silent_bytes = -1
+            if not self._done and not broken:
+                self._silent_bytes = 0
+                exchange.fed()
+                return
         if broken and not self._done:
             exchange.fail_as("invalid_response", self._problem or "not an HTTP/1.1 answer")
             return
         if self._done:
-            if self._in_one_read and self._keep and exchange.status == 200:
+            if begins and self._keep and exchange.status == 200:
                 self._home.known.learn(data, self._headers)
             self._finish(exchange)
             return
@@ -287,7 +289,7 @@ class Connection(asyncio.Protocol):
             if self._head_bytes > MAX_HEAD_BYTES:
                 exchange.fail_as("invalid_response", f"headers over {MAX_HEAD_BYTES} bytes")
                 return
-        elif self._silent_bytes < 0:  # a head or a piece of body was in it
+        elif self._silent_bytes < 0:  # a head was in it
             self._silent_bytes = 0
         else:
             self._silent_bytes += len(data)
