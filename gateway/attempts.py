@@ -109,11 +109,13 @@ class RetryBudget:
 
     def __init__(self) -> None:
         self._second = 0
+        self._slot = 0  # of the present second
+        self._turns_at = 1.0  # when it is over
         self._requests = [0] * self.WINDOW_SECONDS
         self._retries = [0] * self.WINDOW_SECONDS
         self._unwell: set[str] = set()  # deployments whose last attempt failed
 
-    def _turn(self, now: float) -> int:
+    def _turn(self, now: float) -> None:
         second = int(now)
         behind = second - self._second
         if behind > 0:
@@ -121,11 +123,14 @@ class RetryBudget:
                 slot = (second - step) % self.WINDOW_SECONDS
                 self._requests[slot] = self._retries[slot] = 0
             self._second = second
-        return self._second % self.WINDOW_SECONDS
+            self._slot = second % self.WINDOW_SECONDS
+            self._turns_at = second + 1.0
 
     def request(self, now: float) -> None:
         """A request came in; `now` is a monotonic clock in seconds."""
-        self._requests[self._turn(now)] += 1
+        if now >= self._turns_at:
+            self._turn(now)
+        self._requests[self._slot] += 1
 
     def may_retry(self, deployment: str, now: float) -> bool:
         """True, and counted, if one more attempt, at this deployment, is within the budget.
@@ -133,7 +138,8 @@ class RetryBudget:
         Where the last attempt there went well it always is: one deployment's failures must not become errors
         while another is healthy. When everything fails, nothing looks well and the budget holds.
         """
-        slot = self._turn(now)
+        self._turn(now)
+        slot = self._slot
         if (
             deployment in self._unwell
             and self._retries[slot] >= self.FLOOR_PER_SECOND

@@ -34,10 +34,12 @@ async def hold(
         ),
         now_ms / 1000,
     )
-    if not isinstance(answer, Admission | Refusal):
-        answer = await answer
     if isinstance(answer, Admission):
         return answer
+    if not isinstance(answer, Refusal):
+        answer = await answer
+        if isinstance(answer, Admission):
+            return answer
     if answer.code == "rate_limit_exceeded":
         raise errors.rate_limit_exceeded(
             answer.message, retry_after_seconds=answer.retry_after_seconds or 1.0

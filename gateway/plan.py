@@ -8,8 +8,9 @@ What an attempt says about its deployment is told to health, to the retry budget
 something, to the alerts.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from gateway import attempts, errors
 from gateway.errors import GatewayError
@@ -21,8 +22,7 @@ _NOTHING_ASKED = "every deployment that could answer rests after failures"
 _LIMITED = "every deployment that could answer is at its provider's rate limit"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, eq=False):
     """One more attempt."""
 
     target: Target
@@ -40,7 +40,7 @@ class Plan:
         self._live = live
         self._decision = decision
         self._due = due
-        self._left = list(decision.deployments)
+        self._left = decision.deployments  # not asked yet
         self._asked: list[tuple[Target, Failed]] = []
         self.made = 0  # attempts
 
@@ -48,8 +48,7 @@ class Plan:
         """The next attempt; None: there is none. Without a pause it is to be made at once."""
         asked = self._asked
         if not asked:
-            target = self._first(last_resort=self._decision.all_rest)
-            return None if target is None else Step(target)
+            return self._first(last_resort=self._decision.all_rest)
         target, failed = asked[-1]
         again = failed.verdict.again
         if again == "no" or self.made >= attempts.MAX_ATTEMPTS:
@@ -60,24 +59,23 @@ class Plan:
             self._left = self._larger(target)
         if not self._decision.all_rest:
             found = self._first(last_resort=False)
-            if found is not None:
-                return Step(found)
-            return self._again()
+            return self._again() if found is None else found
         return None
 
     def may_go(self, step: Step) -> bool:
         """After a pause: may the deployment still be asked? Without one `next` has seen to it."""
         return self._services.health.may_try(step.target.name, self._services.clock(), last_resort=True)
 
-    def _first(self, *, last_resort: bool) -> Target | None:
-        services, left = self._services, self._left
+    def _first(self, *, last_resort: bool) -> Step | None:
+        """The next that was not asked yet."""
+        services = self._services
         clock = services.clock()
-        while left:
-            name = left.pop(0)
+        while self._left:
+            name, self._left = self._left[0], self._left[1:]
             if self._asked and not services.retries.may_retry(name, clock):
                 continue
             if services.health.may_try(name, clock, last_resort=last_resort):
-                return self._live.targets[name]
+                return Step(self._live.targets[name])
         return None
 
     def _again(self) -> Step | None:
@@ -104,15 +102,15 @@ class Plan:
             return None
         return Step(target, pause)
 
-    def _larger(self, target: Target) -> list[str]:
+    def _larger(self, target: Target) -> tuple[str, ...]:
         """After a prompt too long for `target`: one other deployment with a larger window, if there is one."""
         if target.context_tokens is None:
-            return []
+            return ()
         for name in self._left:
             window = self._live.targets[name].context_tokens
             if window is not None and window > target.context_tokens:
-                return [name]
-        return []
+                return (name,)
+        return ()
 
     # ── what came of it ──
 

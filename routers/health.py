@@ -41,10 +41,23 @@ def wait_seconds(asked: float) -> float:
 class _Circuit:
     """One deployment's state."""
 
-    __slots__ = ("failed", "last_try", "ok", "probe_since", "resting", "rests", "second", "until")
+    __slots__ = (
+        "failed",
+        "last_try",
+        "ok",
+        "probe_since",
+        "resting",
+        "rests",
+        "second",
+        "slot",
+        "turns_at",
+        "until",
+    )
 
     def __init__(self, now: float) -> None:
         self.second = int(now)
+        self.slot = self.second % WINDOW_SECONDS  # of the present second
+        self.turns_at = self.second + 1.0  # when it is over
         self.ok = [0] * WINDOW_SECONDS
         self.failed = [0] * WINDOW_SECONDS
         self.resting = False  # resting or probing; False: in use
@@ -53,14 +66,15 @@ class _Circuit:
         self.probe_since: float | None = None
         self.last_try = float("-inf")
 
-    def slot(self, now: float) -> int:
+    def turn(self, now: float) -> None:
         second = int(now)
         behind = second - self.second
         if behind > 0:
             for step in range(min(behind, WINDOW_SECONDS)):
                 self.ok[(second - step) % WINDOW_SECONDS] = self.failed[(second - step) % WINDOW_SECONDS] = 0
             self.second = second
-        return self.second % WINDOW_SECONDS
+            self.slot = second % WINDOW_SECONDS
+            self.turns_at = second + 1.0
 
     def clear(self) -> None:
         self.ok = [0] * WINDOW_SECONDS
@@ -110,9 +124,9 @@ class Health:
 
         `last_resort`: every deployment that could take this request rests.
         """
-        circuit = self._circuits.get(deployment)
-        if circuit is None or not circuit.resting:
+        if deployment not in self._resting:
             return True
+        circuit = self._circuits[deployment]
         if self.is_open(deployment, now) and not (
             last_resort and now >= circuit.last_try + LAST_RESORT_SECONDS
         ):
@@ -130,7 +144,9 @@ class Health:
         if circuit is None:
             circuit = self._circuits[deployment] = _Circuit(now)
         if outcome == "ok" and not circuit.resting:
-            circuit.ok[circuit.slot(now)] += 1
+            if now >= circuit.turns_at:
+                circuit.turn(now)
+            circuit.ok[circuit.slot] += 1
             return
         self._move(circuit, outcome, now, rest_seconds)
         if circuit.resting:
@@ -174,7 +190,8 @@ class Health:
             circuit.rest_longer(now, asked)
 
     def _failed(self, circuit: _Circuit, now: float, asked: float | None) -> None:
-        circuit.failed[circuit.slot(now)] += 1
+        circuit.turn(now)
+        circuit.failed[circuit.slot] += 1
         failed = sum(circuit.failed)
         requests = failed + sum(circuit.ok)
         if asked:

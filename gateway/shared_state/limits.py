@@ -83,8 +83,8 @@ def window_of(per: Per, now: float) -> Window:
     return Window(start=_seconds(first), end=_seconds(after))
 
 
-def touches(spec: BudgetSpec, *, team: str, application: str | None, key: str | None) -> bool:
-    """The budget counts what this caller spends."""
+def touches(spec: BudgetSpec, *, team: str | None, application: str | None, key: str | None) -> bool:
+    """The budget counts what this caller spends. None: no name, or one that no budget names."""
     return (
         (spec.team is None or spec.team == team)
         and (spec.application is None or spec.application == application)

@@ -15,8 +15,7 @@ The rules, for a person:
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-
-import msgspec
+from math import inf
 
 from gateway.shared_state import Admission, Demand, Refusal
 from gateway.shared_state.limits import (
@@ -89,15 +88,26 @@ class Minute:
 
 
 class _Budget:
-    """A budget in its present window."""
+    """A budget in one window. A new window is a new one of these: what is held by the old one stays with it."""
 
-    __slots__ = ("end", "held", "limit", "next_warning", "spec", "spent", "start", "tier", "warnings")
+    __slots__ = (
+        "end",
+        "held",
+        "limit",
+        "next_warning",
+        "spec",
+        "spent",
+        "start",
+        "tier",
+        "warn_from",
+        "warnings",
+    )
 
-    def __init__(self, spec: BudgetSpec) -> None:
-        self.start = self.end = 0.0
+    def __init__(self, spec: BudgetSpec, start: float = 0.0, end: float = 0.0) -> None:
+        self.start = start
+        self.end = end
         self.spent = 0
         self.held = 0
-        self.next_warning = 0
         self.take(spec)
 
     def take(self, spec: BudgetSpec) -> None:
@@ -106,13 +116,13 @@ class _Budget:
         self.limit = int(spec.limit)
         self.tier = None if spec.when_spent == "refuse" else spec.when_spent
         self.warnings = [(share, round(share * self.limit)) for share in sorted(spec.warn_at)]
-        self.next_warning = sum(amount <= self.spent for _, amount in self.warnings)
+        self.warned(sum(amount <= self.spent for _, amount in self.warnings))
 
-    def roll(self, now: float) -> None:
-        """A new window. What is held stays with the old one."""
-        window = window_of(self.spec.per, now)
-        self.start, self.end = window.start, window.end
-        self.spent = self.held = self.next_warning = 0
+    def warned(self, warnings: int) -> None:
+        """So many of its warnings are over."""
+        self.next_warning = warnings
+        over = warnings == len(self.warnings)
+        self.warn_from = inf if over else self.warnings[warnings][1]  # spent: then the next warning is due
 
 
 class _Caller:
@@ -135,15 +145,13 @@ class _Touched:
         self.names = tuple(budget.spec.name for budget in budgets)
 
 
-class _Hold(msgspec.Struct, eq=False):
-    """What one admission holds, and where."""
+class _Held(Admission, frozen=True, kw_only=True, eq=False):
+    """An admission with what it holds, and where."""
 
-    admission: Admission
-    worst_case: int
-    tokens: int
-    budgets: list[tuple[_Budget, float]]  # with the start of the window that it is held in
-    key_tokens: tuple[Minute, list[int]] | None = None
-    team_tokens: tuple[Minute, list[int]] | None = None
+    at_most: int
+    held_by: tuple[_Budget, ...]
+    key_tokens: tuple[Minute, list[int]] | None
+    team_tokens: tuple[Minute, list[int]] | None
 
 
 def _no_warning(budget: str, share: float) -> None:
@@ -167,11 +175,11 @@ class MemoryState:
         self._budgets: dict[str, _Budget] = {}
         self._teams: dict[str, TeamLimits] = {}
         self._touching: dict[tuple[str | None, str | None, str | None], _Touched] = {}
-        self._known: tuple[frozenset[str | None], ...] = ()
+        # Of each kind the names that budgets name: name -> itself, and None for all others.
+        self._known: tuple[Callable[[str | None], str | None], ...] = ()
         self._callers: dict[tuple[str, str], _Caller] = {}
         self._swept_at = 0.0
-        self._holds: dict[int, _Hold] = {}  # by id() of the admission, which the hold keeps alive
-        self._now = 0.0
+        self._open: dict[int, _Held] = {}  # by id()
         self.configure(budgets, teams)
 
     def configure(self, budgets: Sequence[BudgetSpec], teams: Sequence[TeamLimits]) -> list[str]:
@@ -189,12 +197,16 @@ class MemoryState:
             else:
                 self._budgets[spec.name] = _Budget(spec)
                 fresh.append(spec.name)
-        self._teams = {limits.team: limits for limits in teams}
+        self._teams = {
+            limits.team: limits
+            for limits in teams
+            if limits.requests_per_minute is not None or limits.tokens_per_minute is not None
+        }
         self._touching = {}
         self._known = (
-            frozenset(spec.team for spec in budgets),
-            frozenset(spec.application for spec in budgets),
-            frozenset(spec.key for spec in budgets),
+            {spec.team: spec.team for spec in budgets}.get,
+            {spec.application: spec.application for spec in budgets}.get,
+            {spec.key: spec.key for spec in budgets}.get,
         )
         return fresh
 
@@ -202,15 +214,18 @@ class MemoryState:
         """What the ledger says was spent in a window, before its first request. Unknown names are ignored."""
         known = self._budgets.get(budget)
         if known is not None and window.end > known.start:
-            known.start, known.end = window.start, window.end
+            if known.start != window.start:
+                known = self._in_window(known, window)
+            known.end = window.end
             known.spent = int(amount)
             known.take(known.spec)
 
     def admit(self, demand: Demand, now: float) -> Admission | Refusal:
         """See SharedState."""
-        self._now = now
-        team, worst_case = demand.team, demand.worst_case
-        touched = self._touched_by(team, demand.application, demand.key_id)
+        team, application, key, worst_case = demand.team, demand.application, demand.key_id, demand.worst_case
+        teams, applications, keys = self._known
+        who = (teams(team), applications(application), keys(key))
+        touched = self._touching.get(who) or self._touched_by(who)
         budgets = touched.budgets
         over: list[_Budget] | None = None
         if budgets:
@@ -218,7 +233,8 @@ class MemoryState:
                 return no_price(budgets[0].spec)
             for budget in budgets:
                 if now >= budget.end:
-                    budget.roll(now)
+                    self._in_window(budget, window_of(budget.spec.per, now))
+                    return self.admit(demand, now)
                 if budget.spent + budget.held + worst_case > budget.limit:
                     if budget.tier is None:
                         return self._spent(budget, worst_case)
@@ -232,57 +248,61 @@ class MemoryState:
                 return no_tier_left(list(over_names))
             allowed = frozenset(tier for tier in tiers if tier is not None)
 
+        key_tokens = team_tokens = None
         team_limits = self._teams.get(team)
-        limited = team_limits is not None or not (
-            demand.requests_per_minute is None and demand.tokens_per_minute is None
-        )
-        moment = self._monotonic() if limited else 0.0
-        if limited:
+        if (
+            team_limits is not None
+            or demand.requests_per_minute is not None
+            or demand.tokens_per_minute is not None
+        ):
+            moment = self._monotonic()
             refusal = self._too_fast(demand, team_limits, moment)
             if refusal is not None:
                 return refusal
+            key_tokens, team_tokens = self._count(demand, team_limits, int(moment * _SLICES))
 
-        # Nothing refuses any more: from here on every step succeeds.
-        admission = Admission(
+        # Nothing refuses any more.
+        most = worst_case or 0
+        for budget in budgets:
+            budget.held += most
+        held = _Held(
             demand=demand,
             budgets=touched.names,
             over=over_names,
             allowed_tiers=allowed,
+            at_most=most,
+            held_by=budgets,
+            key_tokens=key_tokens,
+            team_tokens=team_tokens,
         )
-        most = worst_case or 0
-        hold = _Hold(admission, most, demand.tokens, [(budget, budget.start) for budget in budgets])
-        for budget in budgets:
-            budget.held += most
-        if limited:
-            self._count(demand, team_limits, hold, int(moment * _SLICES))
-        self._holds[id(admission)] = hold
-        return admission
+        self._open[id(held)] = held
+        return held
 
     def settle(self, admission: Admission, *, cost: PicoUsd, tokens: int) -> None:
         """See SharedState."""
-        hold = self._holds.pop(id(admission), None)
-        if hold is None:
+        held = self._open.pop(id(admission), None)
+        if held is None:
             return
-        for budget, start in hold.budgets:
-            if budget.start == start:
-                budget.held -= hold.worst_case
-                budget.spent += cost
-                while (
-                    budget.next_warning < len(budget.warnings)
-                    and budget.spent >= budget.warnings[budget.next_warning][1]
-                ):
-                    share = budget.warnings[budget.next_warning][0]
-                    budget.next_warning += 1
-                    self._warned(budget.spec.name, share)
-        if hold.key_tokens is not None:
-            hold.key_tokens[0].correct(hold.key_tokens[1], tokens - hold.tokens)
-        if hold.team_tokens is not None:
-            hold.team_tokens[0].correct(hold.team_tokens[1], tokens - hold.tokens)
+        most = held.at_most
+        for budget in held.held_by:
+            budget.held -= most
+            budget.spent += cost
+            if budget.spent >= budget.warn_from:
+                self._warn(budget)
+        counted = held.key_tokens
+        if counted is not None:
+            counted[0].correct(counted[1], tokens - held.demand.tokens)
+        counted = held.team_tokens
+        if counted is not None:
+            counted[0].correct(counted[1], tokens - held.demand.tokens)
 
     def budget_left_share(self, team: str, application: str | None) -> float | None:
         """See SharedState. Budgets of one key are left out."""
+        teams, applications, keys = self._known
+        who = (teams(team), applications(application), keys(None))
+        touched = self._touching.get(who) or self._touched_by(who)
         least: float | None = None
-        for budget in self._touched_by(team, application, None).budgets:
+        for budget in touched.budgets:
             share = left_share(budget.limit, budget.spent, budget.held)
             if least is None or share < least:
                 least = share
@@ -291,9 +311,9 @@ class MemoryState:
     def standings(self, now: float) -> list[Standing]:
         """Every budget in the window that `now` is in."""
         found: list[Standing] = []
-        for budget in self._budgets.values():
+        for budget in list(self._budgets.values()):
             if now >= budget.end:
-                budget.roll(now)
+                budget = self._in_window(budget, window_of(budget.spec.per, now))
             found.append(
                 Standing(
                     spec=budget.spec,
@@ -307,7 +327,7 @@ class MemoryState:
     @property
     def open_admissions(self) -> int:
         """Admissions that were not settled yet."""
-        return len(self._holds)
+        return len(self._open)
 
     @property
     def remembered(self) -> int:
@@ -316,24 +336,33 @@ class MemoryState:
 
     # ── behind them ──
 
-    def _touched_by(self, team: str, application: str | None, key: str | None) -> _Touched:
-        teams, applications, keys = self._known
-        # Names that no budget names are one to us, or a client could fill the memory with invented ones.
-        who = (
-            team if team in teams else None,
-            application if application in applications else None,
-            key if key in keys else None,
-        )
-        found = self._touching.get(who)
-        if found is None:
-            found = self._touching[who] = _Touched(
-                tuple(
-                    budget
-                    for budget in self._budgets.values()
-                    if touches(budget.spec, team=team, application=application, key=key)
-                )
+    def _touched_by(self, who: tuple[str | None, str | None, str | None]) -> _Touched:
+        """The budgets of a kind of caller: names that no budget names are one to us, as None.
+
+        Or a client could fill the memory with invented ones.
+        """
+        team, application, key = who
+        found = self._touching[who] = _Touched(
+            tuple(
+                budget
+                for budget in self._budgets.values()
+                if touches(budget.spec, team=team, application=application, key=key)
             )
+        )
         return found
+
+    def _in_window(self, before: _Budget, window: Window) -> _Budget:
+        """The budget in a new window, in the place of the old one. Money of the old one warns nobody any more."""
+        before.warned(len(before.warnings))
+        fresh = self._budgets[before.spec.name] = _Budget(before.spec, window.start, window.end)
+        self._touching = {}
+        return fresh
+
+    def _warn(self, budget: _Budget) -> None:
+        while budget.spent >= budget.warn_from:
+            share = budget.warnings[budget.next_warning][0]
+            budget.warned(budget.next_warning + 1)
+            self._warned(budget.spec.name, share)
 
     def _spent(self, budget: _Budget, worst_case: int) -> Refusal:
         window = Window(start=budget.start, end=budget.end)
@@ -364,19 +393,24 @@ class MemoryState:
                 return too_fast(demand, of="team", what="token", limit=limit, wait=wait)
         return None
 
-    def _count(self, demand: Demand, team: TeamLimits | None, hold: _Hold, now_slice: int) -> None:
+    def _count(
+        self, demand: Demand, team: TeamLimits | None, now_slice: int
+    ) -> tuple[tuple[Minute, list[int]] | None, tuple[Minute, list[int]] | None]:
+        """Count the request; returned is where the tokens of its key and of its team are to be corrected."""
+        key_tokens = team_tokens = None
         if demand.requests_per_minute is not None or demand.tokens_per_minute is not None:
             caller = self._callers["key", demand.key_id]
             if demand.counts_as_request and demand.requests_per_minute is not None:
                 caller.requests.add(1, now_slice)
             if demand.tokens_per_minute is not None:
-                hold.key_tokens = (caller.tokens, caller.tokens.add(demand.tokens, now_slice))
+                key_tokens = (caller.tokens, caller.tokens.add(demand.tokens, now_slice))
         if team is not None:
             caller = self._callers["team", demand.team]
             if demand.counts_as_request and team.requests_per_minute is not None:
                 caller.requests.add(1, now_slice)
             if team.tokens_per_minute is not None:
-                hold.team_tokens = (caller.tokens, caller.tokens.add(demand.tokens, now_slice))
+                team_tokens = (caller.tokens, caller.tokens.add(demand.tokens, now_slice))
+        return key_tokens, team_tokens
 
     def _caller(self, kind: str, name: str, moment: float) -> _Caller:
         found = self._callers.get((kind, name))

@@ -5,6 +5,8 @@ import random
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.shared_state import Admission, Demand, Refusal
 from gateway.shared_state.limits import BudgetSpec, TeamLimits, window_of
@@ -220,6 +222,75 @@ def test_the_smallest_share_left_is_told() -> None:
     assert state.budget_left_share("search", None) == 0.5
     assert state.budget_left_share("other", "chat") == 0.75
     assert MemoryState().budget_left_share("search", None) is None
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["search", "ads", "nobody"]),
+        st.sampled_from([None, "chat", "invented"]),
+        st.sampled_from([0, 10, 60]),  # worst case
+        st.sampled_from([-1800.0, 0.0, 0.0, 40_000.0]),  # the clock moves by
+        st.none() | st.tuples(st.integers(0, 5), st.sampled_from([0, 5, 70])),  # one of the open ones costs
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_whatever_comes_each_window_has_what_was_admitted_in_it(
+    steps: list[tuple[str, str | None, int, float, tuple[int, int] | None]],
+) -> None:
+    specs = [
+        BudgetSpec(name="all", limit=PicoUsd(150), per="day"),
+        BudgetSpec(name="search", team="search", limit=PicoUsd(100), per="day", warn_at=(0.5, 0.8)),
+        BudgetSpec(name="chat", application="chat", limit=PicoUsd(80), per="week"),
+    ]
+    told: list[tuple[str, float]] = []
+    state = MemoryState(specs, warned=lambda name, share: told.append((name, share)))
+    windows = dict.fromkeys(["all", "search", "chat"], 0.0)  # the end of each one's present window
+    spent: dict[tuple[str, float], int] = {}
+    held: dict[tuple[str, float], int] = {}
+    warned: list[tuple[str, float]] = []
+    open_ones: list[tuple[Admission, int, list[tuple[str, float]]]] = []
+    now = NOW
+    for team, application, worst, moves, costs in steps:
+        now += moves
+        touched = [
+            s for s in specs if (s.team or team) == team and (s.application or application) == application
+        ]
+        fits = True
+        for spec in touched:
+            if fits and now >= windows[spec.name]:  # after a refusal nobody else looks at the clock
+                windows[spec.name] = window_of(spec.per, now).end
+            place = (spec.name, windows[spec.name])
+            fits = fits and spent.get(place, 0) + held.get(place, 0) + worst <= spec.limit
+        places = [(spec.name, windows[spec.name]) for spec in touched]
+        got = state.admit(demand(worst, team=team, application=application), now)
+        assert isinstance(got, Admission) == fits
+        if isinstance(got, Admission):
+            open_ones.append((got, worst, places))
+            for place in places:
+                held[place] = held.get(place, 0) + worst
+        if costs is not None and costs[0] < len(open_ones):
+            admission, most, where = open_ones.pop(costs[0])
+            state.settle(admission, cost=PicoUsd(costs[1]), tokens=1)
+            state.settle(admission, cost=PicoUsd(costs[1]), tokens=1)
+            for place in where:
+                before = spent.get(place, 0)
+                held[place] -= most
+                spent[place] = before + costs[1]
+                if place == ("search", windows["search"]):
+                    warned += [("search", at) for at in (0.5, 0.8) if before < at * 100 <= spent[place]]
+        least = [
+            max(0.0, 1.0 - (spent.get(place, 0) + held.get(place, 0)) / spec.limit)
+            for spec, place in zip(touched, places, strict=True)
+        ]
+        assert state.budget_left_share(team, application) == min(least)
+    assert told == warned
+    for standing in state.standings(now):
+        place = (standing.spec.name, standing.window.end)
+        assert (standing.spent, standing.held) == (spent.get(place, 0), held.get(place, 0))
 
 
 def test_200_at_once_never_pass_a_budget() -> None:
