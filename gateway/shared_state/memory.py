@@ -175,6 +175,10 @@ class MemoryState:
         self._budgets: dict[str, _Budget] = {}
         self._teams: dict[str, TeamLimits] = {}
         self._touching: dict[tuple[str | None, str | None, str | None], _Touched] = {}
+        self._by_team: dict[
+            str, _Touched
+        ] = {}  # the same, while the teams that budgets name are all that matters
+        self._only_teams = True  # no budget names an application or a key
         # Of each kind the names that budgets name: name -> itself, and None for all others.
         self._known: tuple[Callable[[str | None], str | None], ...] = ()
         self._callers: dict[tuple[str, str], _Caller] = {}
@@ -203,6 +207,8 @@ class MemoryState:
             if limits.requests_per_minute is not None or limits.tokens_per_minute is not None
         }
         self._touching = {}
+        self._by_team = {}
+        self._only_teams = all(spec.application is None and spec.key is None for spec in budgets)
         self._known = (
             {spec.team: spec.team for spec in budgets}.get,
             {spec.application: spec.application for spec in budgets}.get,
@@ -223,9 +229,7 @@ class MemoryState:
     def admit(self, demand: Demand, now: float) -> Admission | Refusal:
         """See SharedState."""
         team, application, key, worst_case = demand.team, demand.application, demand.key_id, demand.worst_case
-        teams, applications, keys = self._known
-        who = (teams(team), applications(application), keys(key))
-        touched = self._touching.get(who) or self._touched_by(who)
+        touched = self._by_team.get(team) or self._touched_by(team, application, key)
         budgets = touched.budgets
         over: list[_Budget] | None = None
         if budgets:
@@ -298,9 +302,7 @@ class MemoryState:
 
     def budget_left_share(self, team: str, application: str | None) -> float | None:
         """See SharedState. Budgets of one key are left out."""
-        teams, applications, keys = self._known
-        who = (teams(team), applications(application), keys(None))
-        touched = self._touching.get(who) or self._touched_by(who)
+        touched = self._by_team.get(team) or self._touched_by(team, application, None)
         least: float | None = None
         for budget in touched.budgets:
             share = left_share(budget.limit, budget.spent, budget.held)
@@ -332,23 +334,25 @@ class MemoryState:
     @property
     def remembered(self) -> int:
         """Kinds of callers it has looked up budgets for, and callers with limits that were active lately."""
-        return len(self._touching) + len(self._callers)
+        return len(self._touching) + len(self._by_team) + len(self._callers)
 
     # ── behind them ──
 
-    def _touched_by(self, who: tuple[str | None, str | None, str | None]) -> _Touched:
-        """The budgets of a kind of caller: names that no budget names are one to us, as None.
-
-        Or a client could fill the memory with invented ones.
-        """
-        team, application, key = who
-        found = self._touching[who] = _Touched(
-            tuple(
-                budget
-                for budget in self._budgets.values()
-                if touches(budget.spec, team=team, application=application, key=key)
+    def _touched_by(self, team: str, application: str | None, key: str | None) -> _Touched:
+        teams, applications, keys = self._known
+        # Names that no budget names are one to us, or a client could fill the memory with invented ones.
+        who = (teams(team), applications(application), keys(key))
+        found = self._touching.get(who)
+        if found is None:
+            found = self._touching[who] = _Touched(
+                tuple(
+                    budget
+                    for budget in self._budgets.values()
+                    if touches(budget.spec, team=who[0], application=who[1], key=who[2])
+                )
             )
-        )
+        if who[0] is not None and self._only_teams:
+            self._by_team[team] = found
         return found
 
     def _in_window(self, before: _Budget, window: Window) -> _Budget:
@@ -356,6 +360,7 @@ class MemoryState:
         before.warned(len(before.warnings))
         fresh = self._budgets[before.spec.name] = _Budget(before.spec, window.start, window.end)
         self._touching = {}
+        self._by_team = {}
         return fresh
 
     def _warn(self, budget: _Budget) -> None:

@@ -237,14 +237,17 @@ STEPS = st.lists(
 
 
 @settings(max_examples=200, deadline=None)
-@given(STEPS)
+@given(STEPS, st.booleans())
 def test_whatever_comes_each_window_has_what_was_admitted_in_it(
     steps: list[tuple[str, str | None, int, float, tuple[int, int] | None]],
+    by_application: bool,
 ) -> None:
     specs = [
         BudgetSpec(name="all", limit=PicoUsd(150), per="day"),
         BudgetSpec(name="search", team="search", limit=PicoUsd(100), per="day", warn_at=(0.5, 0.8)),
-        BudgetSpec(name="chat", application="chat", limit=PicoUsd(80), per="week"),
+        BudgetSpec(
+            name="chat", application="chat" if by_application else None, limit=PicoUsd(80), per="week"
+        ),
     ]
     told: list[tuple[str, float]] = []
     state = MemoryState(specs, warned=lambda name, share: told.append((name, share)))
@@ -329,12 +332,16 @@ def test_200_at_once_never_pass_a_budget() -> None:
 
 def test_invented_names_take_no_memory() -> None:
     state = MemoryState([budget(application="chat")])
+    of_teams = MemoryState([budget(team="search")])
 
     for n in range(1000):
+        admitted(of_teams, demand(0, application=f"invented {n}", key=f"k{n}"))
+        admitted(of_teams, demand(0, team=f"t{n}"))
         got = admitted(state, demand(0, application=f"invented {n}", key=f"k{n}", team=f"t{n}"))
         state.settle(got, cost=PicoUsd(0), tokens=1)
 
     assert state.remembered == 1
+    assert of_teams.remembered == 2 + 1  # the team, everybody else; the team once more
     assert state.open_admissions == 0
 
 
