@@ -2,6 +2,8 @@
 
 import secrets
 import time
+from collections.abc import Callable
+from itertools import count
 
 
 class RequestIds:
@@ -10,11 +12,9 @@ class RequestIds:
     Two starts within a millisecond differ in the random part; within a start the count never repeats.
     """
 
-    def __init__(self) -> None:
-        self._prefix = f"req_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}"
-        self._count = 0
+    __slots__ = ("next",)
 
-    def next(self) -> str:
+    def __init__(self) -> None:
+        prefix = f"req_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}"
+        self.next: Callable[[], str] = map(f"{prefix}%06x".__mod__, count(1)).__next__
         """A fresh id, 24 characters and the count in at least six hex digits."""
-        self._count += 1
-        return f"{self._prefix}{self._count:06x}"
