@@ -11,6 +11,7 @@ PicoUsd = NewType("PicoUsd", int)
 """A whole number of 1e-12 US dollars."""
 
 PICO_PER_USD = 10**12
+_USD = "%d.%012d"  # whole dollars and the twelve decimals
 _WIDE = Context(prec=200)  # wide enough that nothing here is ever rounded by the context
 
 
@@ -47,7 +48,6 @@ def rate_from_usd_per_mtok(price: Decimal) -> PicoUsd:
 
 def usd_text(amount: PicoUsd | int) -> str:
     """Pico-dollars -> exact decimal text in dollars, without exponent or trailing zeros: `0.000732032`."""
-    sign = "-" if amount < 0 else ""
-    digits = str(abs(amount)).zfill(13)  # at least one before the twelve decimals
-    whole, decimals = digits[:-12], digits[-12:].rstrip("0")
-    return f"{sign}{whole}.{decimals}" if decimals else f"{sign}{whole}"
+    if amount < 0:
+        return "-" + usd_text(-amount)
+    return (_USD % divmod(amount, PICO_PER_USD)).rstrip("0").rstrip(".")
