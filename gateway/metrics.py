@@ -1,16 +1,20 @@
 """Every metric of the gateway: the names in one list, and the sums behind them.
 
 Requests are added up as whole numbers in plain Python and become Prometheus samples when somebody asks, which
-is cheaper than a client object for every label and keeps money exact until then. All of it happens on the
-event loop, so nothing is locked. A label's value is always from a closed set (names of the configuration,
-words of our own); whatever a client or a provider made up is counted as `other`.
+is cheaper than a client object for every label and keeps money exact until then. The numbers of requests that
+are alike wait side by side and are added up together, column by column: when there are `_TOGETHER` of them,
+when somebody asks, and before another configuration changes their labels. All of it happens on the event loop,
+so nothing is locked. A label's value is always from a closed set (names of the configuration, words of our
+own); whatever a client or a provider made up is counted as `other`.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from itertools import pairwise
+from typing import NamedTuple, cast, get_args
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -104,11 +108,6 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 SHORT_SECONDS = (1e-05, 2.5e-05, 5e-05, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
-_BOUNDS = {
-    "faregate_route_decision_duration_seconds": SHORT_SECONDS,
-    "faregate_gateway_overhead_seconds": SHORT_SECONDS,
-}
-
 _COST_CLASSES = ("input_uncached", "input_cached", "cache_write", "output", "fees")
 _SOURCES = get_args(UsageSource)
 _TASK_KINDS = frozenset(get_args(TaskKind))
@@ -158,6 +157,8 @@ _DEPENDENCIES = frozenset({"redis", "ledger"})
 _MOST_SERIES = (
     5000  # of one metric; a configuration with more names than that is counted as `other` from there on
 )
+_TOGETHER = 128  # numbers of requests that are alike are added up when there are so many
+_MOST_WAITING = 250  # kinds of requests whose numbers wait; one more, and all that wait are added up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,24 +215,50 @@ class _Sum:
         self.amount = 0
 
 
+class _Scale(NamedTuple):
+    """The buckets of a histogram, in the unit that its values are told in."""
+
+    bounds: tuple[float, ...]
+    per_second: int  # how many of that unit are a second
+    texts: tuple[str, ...]  # of the bounds, in seconds
+
+
+_MS_SCALE = _Scale(tuple(round(bound * 1000) for bound in SECONDS), 1000, tuple(map(repr, SECONDS)))
+_SHORT_SCALE = _Scale(SHORT_SECONDS, 1, tuple(map(repr, SHORT_SECONDS)))
+_SCALES = {
+    "faregate_route_decision_duration_seconds": _SHORT_SCALE,
+    "faregate_gateway_overhead_seconds": _SHORT_SCALE,
+}
+
+
 class _Spread:
     """A histogram's counts."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("counts", "scale", "total")
 
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+    def __init__(self, scale: _Scale) -> None:
+        self.scale = scale
+        self.counts = [0] * (len(scale.bounds) + 1)
+        self.total: float = 0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
+    def add(self, values: Iterable[float]) -> None:
+        ordered = sorted(values)
+        self.total += sum(ordered)
+        bounds = self.scale.bounds
+        start = 0
+        while start < len(ordered):  # one turn for each bucket that gets some
+            place = bisect_left(bounds, ordered[start])
+            end = bisect_right(ordered, bounds[place], start) if place < len(bounds) else len(ordered)
+            self.counts[place] += end - start
+            start = end
+
+    def seconds(self) -> float:
+        return self.total / self.scale.per_second
 
     def buckets(self) -> list[tuple[str, float]]:
         found: list[tuple[str, float]] = []
         so_far = 0
-        for bound, count in zip((*map(_bound_text, self.bounds), "+Inf"), self.counts, strict=True):
+        for bound, count in zip((*self.scale.texts, "+Inf"), self.counts, strict=True):
             so_far += count
             found.append((bound, so_far))
         return found
@@ -246,57 +273,48 @@ class _Calls:
     unpriced: int = 0
     sources: dict[str, int] = field(default_factory=dict[str, int])
 
+    def add(self, amounts: Sequence[Sequence[int]], *, is_unpriced: bool) -> None:
+        """Columns of numbers: tokens as in `BUCKETS`, then costs as in `_COST_CLASSES`."""
+        tokens, cost = amounts[: len(BUCKETS)], amounts[len(BUCKETS) :]
+        self.tokens = [so_far + sum(more) for so_far, more in zip(self.tokens, tokens, strict=True)]
+        if is_unpriced:
+            self.unpriced += len(tokens[0])
+        else:
+            self.cost = [so_far + sum(more) for so_far, more in zip(self.cost, cost, strict=True)]
+
 
 _Labels = tuple[str, ...]
 
 
-class _Ends:
-    """Where the times of requests are counted that are alike and had the same last call.
+class _Alike(NamedTuple):
+    """What requests say that are counted under the same labels, with the one upstream call each of them made."""
 
-    None: there was nothing to count so far, so there is no series yet.
-    """
-
-    __slots__ = ("first_token", "labels", "per_token", "request")
-
-    def __init__(self, labels: _Labels) -> None:
-        self.labels = labels
-        self.request: _Spread | None = None
-        self.first_token: _Spread | None = None
-        self.per_token: _Spread | None = None
-
-
-class _Call:
-    """Where upstream calls are counted that are alike, in requests that are alike."""
-
-    __slots__ = ("ends", "first_chunk", "labels", "seconds", "source", "sums")
-
-    def __init__(self, sums: _Calls, seconds: _Spread, ends: _Ends, *, source: str, labels: _Labels) -> None:
-        self.sums = sums
-        self.seconds = seconds
-        self.ends = ends
-        self.source = source
-        self.labels = labels  # of its times
-        self.first_chunk: _Spread | None = None  # None: there was none so far
+    rule: str
+    tier: str
+    task_kind: str
+    team: str
+    model_asked: str
+    stream: bool
+    status: int  # `_GOES_ON`: only the call is counted
+    state: str
+    error: str | None
+    baseline_deployment: str | None
+    provider: str
+    model_called: str
+    model_answered: str | None
+    call_status: int | None
+    failure: str | None
+    usage_source: str
+    is_unpriced: bool
 
 
-class _Kind:
-    """Where requests are counted that are alike, so that their labels are worked out once."""
+_Said = tuple[str | int | None, ...]  # the same fields, in a tuple that is made faster
+_Numbers = tuple[int | None, ...]
 
-    __slots__ = ("asked", "baselines", "calls", "error", "requests", "route", "team", "tier", "without_call")
-
-    def __init__(self, requests: _Sum, *, route: str, tier: str, team: str, asked: str, error: str) -> None:
-        self.requests = requests
-        self.route = route
-        self.tier = tier
-        self.team = team
-        self.asked = asked
-        self.error = error
-        self.calls: dict[tuple[str | int | None, ...], _Call] = {}
-        self.without_call = self.ends(OTHER, OTHER)
-        self.baselines: dict[str, _Sum] = {}
-
-    def ends(self, provider: str, response_model: str) -> _Ends:
-        return _Ends(("chat", provider, self.asked, response_model, self.error))
+_GOES_ON = -1  # in place of a request's status: this was not its last call
+_NO_CALL = Attempt(
+    n=0, deployment="", provider="", model_called="", started_at_ms=0, state="unbilled", status=-1
+)
 
 
 class Metrics:
@@ -308,82 +326,88 @@ class Metrics:
         self._calls: dict[_Labels, _Calls] = {}
         self._sums: dict[str, dict[_Labels, _Sum]] = {name: {} for name in COUNTERS}
         self._spreads: dict[str, dict[_Labels, _Spread]] = {name: {} for name in HISTOGRAMS}
-        # Only shortcuts to the sums above, by what requests say and not by labels: forgotten when they get too many.
-        self._kinds: dict[tuple[str | int | None, ...], _Kind] = {}
-        self._decisions: dict[tuple[str, str], _Sum] = {}
-        self._remembered = 0
-        self._overhead: _Spread | None = None  # None: there was none so far
-        self._deciding: _Spread | None = None
+        self._waiting: dict[_Said, list[_Numbers]] = {}
+        self._decisions: dict[tuple[str, str], list[float]] = {}  # seconds, by kind of task and rule
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collected(self._families))
 
     def configure(self, names: Names) -> None:
         """Another configuration is in force. What was counted stays."""
+        self._add_all()
         self._names = names
-        self._forget()
 
     def observe(self, admitted: Admitted, closed: Closed, *, overhead_seconds: float | None = None) -> None:
         """The books of a request have closed."""
-        said = (
+        try:
+            (attempt,) = closed.attempts
+        except ValueError:
+            attempt = self._last_of(admitted, closed)
+        said = (  # the fields of `_Alike` in their order
             admitted.rule,
             admitted.tier,
             admitted.task_kind,
             admitted.team,
             admitted.model_asked,
+            admitted.stream,
             closed.status,
             closed.state,
             closed.error,
+            closed.baseline_deployment,
+            attempt.provider,
+            attempt.model_called,
+            attempt.model_answered,
+            attempt.status,
+            attempt.failure,
+            attempt.usage_source,
+            attempt.cost_pico_usd is None,
         )
-        kind = self._kinds.get(said)
-        if kind is None:
+        try:
+            waiting = self._waiting[said]
+        except KeyError:
             self._make_room()
-            kind = self._kinds[said] = self._new_kind(admitted, closed)
-        kind.requests.amount += 1
-
-        ends = kind.without_call
-        previous: Attempt | None = None
-        for attempt in closed.attempts:
-            ends = self._call(kind, attempt)
-            if previous is not None:
-                self._moved(previous, attempt)
-            previous = attempt
-
-        seconds = closed.duration_ms / 1000
-        if ends.request is None:
-            ends.request = self._spread("gen_ai_server_request_duration_seconds", ends.labels)
-        ends.request.add(seconds)
-        if closed.first_byte_ms is not None:
-            first = closed.first_byte_ms / 1000
-            if ends.first_token is None:
-                ends.first_token = self._spread("gen_ai_server_time_to_first_token_seconds", ends.labels)
-            ends.first_token.add(first)
-            output = previous.output_text + previous.output_reasoning if previous is not None else 0
-            if admitted.stream and output > 1:
-                if ends.per_token is None:
-                    ends.per_token = self._spread("gen_ai_server_time_per_output_token_seconds", ends.labels)
-                ends.per_token.add(max(0.0, seconds - first) / (output - 1))
-        if closed.baseline_deployment is not None and closed.baseline_pico_usd is not None:
-            baseline = kind.baselines.get(closed.baseline_deployment)
-            if baseline is None:
-                name = _of(closed.baseline_deployment, self._names.deployments)
-                baseline = self._sum("faregate_counterfactual_cost_usd_total", (name, "same_tokens"))
-                kind.baselines[closed.baseline_deployment] = baseline
-            baseline.amount += closed.baseline_pico_usd
+            waiting = self._waiting[said] = []
+        waiting.append(
+            (
+                closed.duration_ms,
+                closed.first_byte_ms,
+                closed.baseline_pico_usd,
+                attempt.duration_ms,
+                attempt.first_byte_ms,
+                attempt.input_uncached,  # from here as in `BUCKETS`
+                attempt.input_cached,
+                attempt.cache_write_5m,
+                attempt.cache_write_1h,
+                attempt.input_audio,
+                attempt.input_audio_cached,
+                attempt.input_image,
+                attempt.output_text,
+                attempt.output_reasoning,
+                attempt.output_audio,
+                attempt.output_image,
+                attempt.cost_input_uncached_pico_usd,  # from here as in `_COST_CLASSES`
+                attempt.cost_input_cached_pico_usd,
+                attempt.cost_cache_write_pico_usd,
+                attempt.cost_output_pico_usd,
+                attempt.cost_fees_pico_usd,
+            )
+        )
+        if len(waiting) == _TOGETHER:
+            self._add(said, waiting)
+            waiting.clear()
         if overhead_seconds is not None:
-            if self._overhead is None:
-                self._overhead = self._spread("faregate_gateway_overhead_seconds", ())
-            self._overhead.add(overhead_seconds)
+            self._spread("faregate_gateway_overhead_seconds", ()).add((overhead_seconds,))
 
     def decided(self, *, task_kind: str, rule: str, seconds: float) -> None:
         """A decision was made: `rule` is a rule's name, or how else the choice was made."""
-        decisions = self._decisions.get((task_kind, rule))
-        if decisions is None:
+        try:
+            waiting = self._decisions[task_kind, rule]
+        except KeyError:
             self._make_room()
-            decisions = self._decisions[task_kind, rule] = self._decisions_of(task_kind, rule)
-        decisions.amount += 1
-        if self._deciding is None:
-            self._deciding = self._spread("faregate_route_decision_duration_seconds", ())
-        self._deciding.add(seconds)
+            waiting = self._decisions[task_kind, rule] = []
+        waiting.append(seconds)
+        if len(waiting) == _TOGETHER:
+            self._add_decisions(task_kind, rule, waiting)
+            waiting.clear()
 
     def refused(self, code: str, budget: str | None = None) -> None:
         """A request was answered with this error before it was let in; `budget` refused it, if one did."""
@@ -411,8 +435,8 @@ class Metrics:
 
     @property
     def remembered(self) -> int:
-        """Kinds of requests, calls and decisions whose labels it need not work out again: a bounded number."""
-        return self._remembered
+        """Requests and decisions whose numbers still wait to be added up: a bounded number."""
+        return sum(map(len, self._waiting.values())) + sum(map(len, self._decisions.values()))
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text form, of `CONTENT_TYPE`."""
@@ -438,115 +462,112 @@ class Metrics:
         if found is None:
             if len(spreads) >= _MOST_SERIES:
                 labels = (OTHER,) * len(labels)
-            found = spreads.setdefault(labels, _Spread(_BOUNDS.get(name, SECONDS)))
+            found = spreads.setdefault(labels, _Spread(_SCALES.get(name, _MS_SCALE)))
         return found
 
     def _make_room(self) -> None:
-        """For one more shortcut."""
-        if self._remembered >= _MOST_SERIES:
-            self._forget()
-        self._remembered += 1
+        """For one more kind of request or decision to wait."""
+        if len(self._waiting) + len(self._decisions) >= _MOST_WAITING:
+            self._add_all()
 
-    def _forget(self) -> None:
-        self._kinds.clear()
+    def _last_of(self, admitted: Admitted, closed: Closed) -> Attempt:
+        """The call that a request ended with, `_NO_CALL` if it made none; the calls before it are counted."""
+        if not closed.attempts:
+            return _NO_CALL
+        for attempt, following in pairwise(closed.attempts):
+            self._moved(attempt, following)
+            self.observe(admitted, replace(closed, attempts=(attempt,), status=_GOES_ON))
+        return closed.attempts[-1]
+
+    def _add_all(self) -> None:
+        """Add up everything that waits."""
+        for said, waiting in self._waiting.items():
+            if waiting:
+                self._add(said, waiting)
+        for (task_kind, rule), waiting in self._decisions.items():
+            if waiting:
+                self._add_decisions(task_kind, rule, waiting)
+        self._waiting.clear()
         self._decisions.clear()
-        self._remembered = 0
 
-    def _new_kind(self, admitted: Admitted, closed: Closed) -> _Kind:
-        names = self._names
-        route = admitted.rule if admitted.rule in names.rules else _reason(admitted.rule)
-        tier = _of(admitted.tier, names.tiers) if admitted.tier else "pinned"
-        task_kind = admitted.task_kind if admitted.task_kind in _TASK_KINDS else OTHER
-        status = closed.status
-        status_class = f"{status // 100}xx" if 100 <= status < 600 else OTHER
-        outcome = closed.state if closed.state in _OUTCOMES else OTHER
-        return _Kind(
-            self._sum("faregate_requests_total", (route, tier, task_kind, status_class, outcome)),
-            route=route,
-            tier=tier,
-            team=_of(admitted.team, names.teams),
-            asked=_of(admitted.model_asked, names.models, names.tiers),
-            error="" if closed.error is None else closed.error if closed.error in _ERRORS else OTHER,
-        )
-
-    def _decisions_of(self, task_kind: str, rule: str) -> _Sum:
+    def _add_decisions(self, task_kind: str, rule: str, seconds: Sequence[float]) -> None:
         kind = task_kind if task_kind in _TASK_KINDS else OTHER
         reason = "rule" if rule in self._names.rules else _reason(rule)
         route = rule if reason == "rule" else reason
-        return self._sum("faregate_route_decisions_total", (kind, route, reason))
+        self._sum("faregate_route_decisions_total", (kind, route, reason)).amount += len(seconds)
+        self._spread("faregate_route_decision_duration_seconds", ()).add(seconds)
 
-    def _call(self, kind: _Kind, attempt: Attempt) -> _Ends:
-        """Count one upstream call. Where the request's times are counted if it was the last one."""
-        said = (
-            attempt.provider,
-            attempt.model_called,
-            attempt.model_answered,
-            attempt.status,
-            attempt.failure,
-            attempt.usage_source,
-        )
-        call = kind.calls.get(said)
-        if call is None:
-            self._make_room()
-            call = kind.calls[said] = self._new_call(kind, attempt)
-        sums = call.sums
-        tokens, cost = sums.tokens, sums.cost
-        tokens[0] += attempt.input_uncached
-        tokens[1] += attempt.input_cached
-        tokens[2] += attempt.cache_write_5m
-        tokens[3] += attempt.cache_write_1h
-        tokens[4] += attempt.input_audio
-        tokens[5] += attempt.input_audio_cached
-        tokens[6] += attempt.input_image
-        tokens[7] += attempt.output_text
-        tokens[8] += attempt.output_reasoning
-        tokens[9] += attempt.output_audio
-        tokens[10] += attempt.output_image
-        if attempt.cost_pico_usd is None:
-            sums.unpriced += 1
-        else:
-            cost[0] += attempt.cost_input_uncached_pico_usd
-            cost[1] += attempt.cost_input_cached_pico_usd
-            cost[2] += attempt.cost_cache_write_pico_usd
-            cost[3] += attempt.cost_output_pico_usd
-            cost[4] += attempt.cost_fees_pico_usd
-        sums.sources[call.source] = sums.sources.get(call.source, 0) + 1
-        call.seconds.add(attempt.duration_ms / 1000)
-        if attempt.first_byte_ms is not None:
-            if call.first_chunk is None:
-                call.first_chunk = self._spread(
-                    "gen_ai_client_operation_time_to_first_chunk_seconds", call.labels
-                )
-            call.first_chunk.add(attempt.first_byte_ms / 1000)
-        return call.ends
-
-    def _new_call(self, kind: _Kind, attempt: Attempt) -> _Call:
+    def _add(self, said: _Said, numbers: Sequence[_Numbers]) -> None:
+        """Add up requests that are alike."""
+        alike = _Alike._make(said)
         names = self._names
-        provider = _of(attempt.provider, names.providers)
-        model = _of(attempt.model_called, names.models)
-        answered = attempt.model_answered
-        response_model = (
-            model if answered is None or answered == attempt.model_called else _of(answered, names.models)
-        )
-        labels = (kind.route, kind.tier, provider, model, response_model, kind.team)
+        route = alike.rule if alike.rule in names.rules else _reason(alike.rule)
+        tier = _of(alike.tier, names.tiers) if alike.tier else "pinned"
+        columns = list(zip(*numbers, strict=True))
+        if alike.call_status == _NO_CALL.status:
+            provider = response_model = OTHER
+        else:
+            provider = _of(alike.provider, names.providers)
+            model = _of(alike.model_called, names.models)
+            answered = alike.model_answered
+            response_model = (
+                model if answered is None or answered == alike.model_called else _of(answered, names.models)
+            )
+            what = (route, tier, provider, model, response_model, _of(alike.team, names.teams))
+            self._add_calls(alike, what, columns)
+        if alike.status != _GOES_ON:
+            self._add_requests(alike, (route, tier, provider, response_model), columns)
+
+    def _add_calls(self, alike: _Alike, labels: _Labels, columns: Sequence[_Numbers]) -> None:
+        _, _, provider, model, response_model, _ = labels
         sums = self._calls.get(labels)
         if sums is None:
             if len(self._calls) >= _MOST_SERIES:
                 labels = (OTHER,) * len(labels)
             sums = self._calls.setdefault(labels, _Calls())
-        error = _cause(attempt) if attempt.failure is not None or (attempt.status or 200) >= 400 else ""
+        _, _, _, duration_ms, first_byte_ms, *amounts = columns
+        sums.add(cast("Sequence[Sequence[int]]", amounts), is_unpriced=alike.is_unpriced)
+        source = alike.usage_source if alike.usage_source in _SOURCES else OTHER
+        sums.sources[source] = sums.sources.get(source, 0) + len(duration_ms)
+
+        has_failed = alike.failure is not None or (alike.call_status or 200) >= 400
+        error = _cause(alike.failure, alike.call_status) if has_failed else ""
         times = ("chat", provider, model, response_model, error)
-        return _Call(
-            sums,
-            self._spread("gen_ai_client_operation_duration_seconds", times),
-            kind.ends(provider, response_model),
-            source=attempt.usage_source if attempt.usage_source in _SOURCES else OTHER,
-            labels=times,
-        )
+        self._spread("gen_ai_client_operation_duration_seconds", times).add(_known(duration_ms))
+        if told := _known(first_byte_ms):
+            self._spread("gen_ai_client_operation_time_to_first_chunk_seconds", times).add(told)
+
+    def _add_requests(self, alike: _Alike, ends: _Labels, columns: Sequence[_Numbers]) -> None:
+        names = self._names
+        route, tier, provider, response_model = ends
+        task_kind = alike.task_kind if alike.task_kind in _TASK_KINDS else OTHER
+        status_class = f"{alike.status // 100}xx" if 100 <= alike.status < 600 else OTHER
+        outcome = alike.state if alike.state in _OUTCOMES else OTHER
+        asked = _of(alike.model_asked, names.models, names.tiers)
+        error = "" if alike.error is None else alike.error if alike.error in _ERRORS else OTHER
+        times = ("chat", provider, asked, response_model, error)
+        duration_ms, first_byte_ms, baseline_pico_usd, _, _, *amounts = columns
+
+        requests = self._sum("faregate_requests_total", (route, tier, task_kind, status_class, outcome))
+        requests.amount += len(duration_ms)
+        self._spread("gen_ai_server_request_duration_seconds", times).add(_known(duration_ms))
+        if told := _known(first_byte_ms):
+            self._spread("gen_ai_server_time_to_first_token_seconds", times).add(told)
+        if alike.stream:
+            text, reasoning = (
+                amounts[BUCKETS.index("output_text")],
+                amounts[BUCKETS.index("output_reasoning")],
+            )
+            paces = _paces_ms(zip(duration_ms, first_byte_ms, text, reasoning, strict=True))
+            if paces:
+                self._spread("gen_ai_server_time_per_output_token_seconds", times).add(paces)
+        if alike.baseline_deployment is not None and (costs := _known(baseline_pico_usd)):
+            baseline = (_of(alike.baseline_deployment, names.deployments), "same_tokens")
+            self._sum("faregate_counterfactual_cost_usd_total", baseline).amount += sum(costs)
 
     def _moved(self, before: Attempt, after: Attempt) -> None:
         known = self._names.deployments
-        cause = _cause(before)
+        cause = _cause(before.failure, before.status)
         if before.deployment == after.deployment:
             self._count("faregate_retries_total", (_of(after.deployment, known), cause))
         else:
@@ -556,6 +577,7 @@ class Metrics:
             )
 
     def _families(self) -> Iterator[Metric]:
+        self._add_all()
         sums = {
             name: {labels: found.amount for labels, found in series.items()}
             for name, series in self._sums.items()
@@ -571,7 +593,7 @@ class Metrics:
         for name, (text, labels) in HISTOGRAMS.items():
             histogram = HistogramMetricFamily(name, text, labels=labels)
             for values, spread in self._spreads[name].items():
-                histogram.add_metric(values, buckets=spread.buckets(), sum_value=spread.total)
+                histogram.add_metric(values, buckets=spread.buckets(), sum_value=spread.seconds())
             yield histogram
         gauges = self._gauges()
         for name, (text, labels) in GAUGES.items():
@@ -672,16 +694,30 @@ def _reason(rule: str) -> str:
     return rule if rule in _REASONS else OTHER
 
 
-def _cause(attempt: Attempt) -> str:
-    if attempt.failure is not None and attempt.failure in _ERRORS:
-        return attempt.failure
-    status = attempt.status
+def _cause(failure: str | None, status: int | None) -> str:
+    if failure is not None and failure in _ERRORS:
+        return failure
     return str(status) if status is not None and 400 <= status < 600 else OTHER
+
+
+def _known(column: _Numbers) -> Sequence[int]:
+    """Without those that were not told."""
+    return (
+        [number for number in column if number is not None]
+        if None in column
+        else cast("Sequence[int]", column)
+    )
+
+
+def _paces_ms(requests: Iterable[tuple[int | None, ...]]) -> list[float]:
+    """Milliseconds for each output token after the first, from: duration, first byte, text and reasoning tokens."""
+    found: list[float] = []
+    for duration_ms, first_byte_ms, text, reasoning in requests:
+        output = (text or 0) + (reasoning or 0)
+        if duration_ms is not None and first_byte_ms is not None and output > 1:
+            found.append(max(0, duration_ms - first_byte_ms) / (output - 1))
+    return found
 
 
 def _modality(bucket: str) -> str:
     return "audio" if "audio" in bucket else "image" if "image" in bucket else "text"
-
-
-def _bound_text(bound: float) -> str:
-    return repr(bound)

@@ -5,8 +5,9 @@ import random
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics, Names, Sources
+from gateway.metrics import COUNTERS, GAUGES, HISTOGRAMS, SECONDS, Metrics, Names, Sources
 from ledger.entry import Admitted, Attempt, Closed, RequestState
+from pricing.usage import BUCKETS
 
 NAMES = Names(
     rules=frozenset({"interactive chat"}),
@@ -384,3 +385,155 @@ def test_names_that_others_make_up_do_not_fill_the_memory() -> None:
         found["faregate_requests_total", labels("interactive chat", "fast", "chat", "2xx", "answered")]
         == 11_000
     )
+
+
+COST_CLASSES = ("input_uncached", "input_cached", "cache_write", "output", "fees")
+
+
+def test_every_label_has_the_word_that_belongs_to_it() -> None:
+    # given a request of which no two words are the same
+    metrics = Metrics(NAMES)
+    answer = attempt(
+        1,
+        "luna",
+        model_answered="gpt-5.6-terra",
+        status=503,
+        usage_source="mixed",
+        first_byte_ms=20,
+        duration_ms=60,
+        cost_pico_usd=1,
+        **{bucket: 1 + place for place, bucket in enumerate(BUCKETS)},
+        **{f"cost_{name}_pico_usd": (1 + place) * 10**12 for place, name in enumerate(COST_CLASSES)},
+    )
+    # when
+    metrics.observe(
+        admitted(task_kind="code", tier="standard"),
+        closed(
+            answer,
+            status=502,
+            state="failed",
+            error="upstream_error",
+            first_byte_ms=40,
+            duration_ms=80,
+            baseline=("luna", 2 * 10**12),
+        ),
+    )
+    # then
+    lines = metrics.render().decode().splitlines()
+    call = 'gen_ai_operation_name="chat",gen_ai_provider_name="openai",gen_ai_request_model="gpt-5.6-luna",'
+    call += 'gen_ai_response_model="gpt-5.6-terra"'
+    request = call.replace("gpt-5.6-luna", "fast")
+    where = 'model="gpt-5.6-luna",provider="openai",route="interactive chat"'
+    for line in (
+        f'gen_ai_client_inference_usage_input_tokens_total{{{call},gen_ai_token_modality="text"}} 10.0',
+        f'gen_ai_client_inference_usage_output_tokens_total{{{call},gen_ai_token_modality="image"}} 11.0',
+        'faregate_requests_total{outcome="failed",route="interactive chat",status_class="5xx",'
+        'task_kind="code",tier="standard"} 1.0',
+        *(
+            f'faregate_tokens_total{{{where},token_class="{bucket}"}} {1.0 + place}'
+            for place, bucket in enumerate(BUCKETS)
+        ),
+        *(
+            f'faregate_cost_usd_total{{{where},team="search",tier="standard",token_class="{name}"}} {1.0 + place}'
+            for place, name in enumerate(COST_CLASSES)
+        ),
+        'faregate_usage_source_total{model="gpt-5.6-luna",source="mixed"} 1.0',
+        'faregate_counterfactual_cost_usd_total{baseline="luna",method="same_tokens"} 2.0',
+        f'gen_ai_client_operation_duration_seconds_sum{{error_type="503",{call}}} 0.06',
+        f'gen_ai_client_operation_time_to_first_chunk_seconds_sum{{error_type="503",{call}}} 0.02',
+        f'gen_ai_server_request_duration_seconds_sum{{error_type="upstream_error",{request}}} 0.08',
+        f'gen_ai_server_time_to_first_token_seconds_sum{{error_type="upstream_error",{request}}} 0.04',
+    ):
+        assert line in lines
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "first_bucket"),
+    [(0, "0.01"), (10, "0.01"), (11, "0.02"), (81_919, "81.92"), (81_920, "81.92"), (81_921, "+Inf")],
+)
+def test_a_time_is_in_the_first_bucket_that_is_not_shorter(duration_ms: int, first_bucket: str) -> None:
+    metrics = Metrics(NAMES)
+
+    for _ in range(3):
+        metrics.observe(admitted(), closed(attempt(), duration_ms=duration_ms))
+
+    name, found = "gen_ai_server_request_duration_seconds_bucket", samples(metrics)
+    where = ("chat", "openai", "fast", "gpt-5.6-luna")
+    bounds = [*(repr(bound) for bound in SECONDS), "+Inf"]
+    counts = [found[name, labels(*where, bound)] for bound in bounds]
+    place = bounds.index(first_bucket)
+    assert counts == [0] * place + [3] * (len(bounds) - place)
+
+
+@pytest.mark.parametrize("number", [1, 127, 128, 129, 700])
+def test_it_does_not_matter_when_requests_are_added_up(number: int) -> None:
+    # given
+    chance = random.Random(number)
+    requests = [any_request(chance) for _ in range(number)]
+    at_once, one_by_one = Metrics(NAMES), Metrics(NAMES)
+    # when
+    for who, end in requests:
+        at_once.observe(who, end)
+        one_by_one.observe(who, end)
+        at_once.decided(task_kind=who.task_kind, rule=who.rule, seconds=0.0078125)
+        one_by_one.decided(task_kind=who.task_kind, rule=who.rule, seconds=0.0078125)
+        one_by_one.render()
+    # then
+    assert samples(at_once) == pytest.approx(samples(one_by_one), rel=1e-12)
+
+
+def any_request(chance: random.Random) -> tuple[Admitted, Closed]:
+    """One of few kinds, with numbers of its own; some of them are not told, some calls were not the first."""
+    maybe = chance.choice
+    attempts = [
+        attempt(
+            n,
+            maybe(["luna", "terra"]),
+            status=maybe([200, 503]),
+            output_text=chance.randrange(3) * 7,
+            cost_pico_usd=maybe([None, 9]),
+            cost_output_pico_usd=maybe([0, chance.randrange(10**14)]),
+            first_byte_ms=maybe([None, chance.randrange(9_000)]),
+            duration_ms=chance.randrange(99_000),
+        )
+        for n in range(1, maybe([0, 1, 1, 1, 3]) + 1)
+    ]
+    return admitted(stream=maybe([True, False])), closed(
+        *attempts,
+        first_byte_ms=maybe([None, chance.randrange(9_000)]),
+        duration_ms=chance.randrange(99_000),
+        baseline=maybe([None, ("terra", chance.randrange(10**14))]),
+    )
+
+
+def test_every_request_is_counted_once_however_many_calls_it_made() -> None:
+    metrics = Metrics(NAMES)
+    calls = [attempt(1, status=503), attempt(2, status=503), attempt(3)]
+    for number in range(4):
+        metrics.observe(admitted(), closed(*calls[:number], baseline=("terra", 10**12)))
+
+    found = samples(metrics)
+    how = labels("interactive chat", "fast", "chat", "2xx", "answered")
+    assert found["faregate_requests_total", how] == 4
+    assert found["faregate_counterfactual_cost_usd_total", labels("terra", "same_tokens")] == 4
+    assert found["faregate_usage_source_total", labels("gpt-5.6-luna", "provider")] == 6
+    assert found["faregate_retries_total", labels("luna", "503")] == 3
+    name = "gen_ai_server_request_duration_seconds_count"
+    assert found[name, labels("chat", "other", "fast")] == 1
+    assert found[name, labels("chat", "openai", "fast", "gpt-5.6-luna")] == 3
+
+
+def test_what_waits_to_be_added_up_is_bounded() -> None:
+    metrics, most = Metrics(NAMES), 0
+    for number in range(20_000):
+        metrics.observe(admitted(model=f"m{number % 300 if number % 2 else number}"), closed(attempt()))
+        metrics.decided(task_kind="chat", rule=f"r{number % 50}", seconds=0.001)
+        if number % 100 == 0:
+            most = max(most, metrics.remembered)
+    assert most <= 250 * 128
+
+    alike = Metrics(NAMES)
+    for _ in range(1_000):
+        alike.observe(admitted(), closed(attempt()))
+        alike.decided(task_kind="chat", rule="pinned", seconds=0.001)
+        assert alike.remembered < 2 * 128
