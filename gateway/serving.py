@@ -507,6 +507,7 @@ class Wire(HttpToolsProtocol):
         self._upgrading = False
         self._raw = 0  # bytes read since this head began; less than that if it began in the middle of a read
         self._alone = False  # the read that is being parsed began between two requests
+        self._leads = False  # the head that is being parsed is the first thing in its read
         self._framing = 0  # bytes of this chunked body that are not its content
         self._special: dict[bytes, bytes] = {}
         self._known: KnownHead | None = None  # the last head, if it may come again
@@ -646,7 +647,7 @@ class Wire(HttpToolsProtocol):
         self._after_read()
 
     def _learn(self, data: bytes) -> None:
-        """Keep the head that was just taken, if it stands whole at the beginning of this read."""
+        """Keep the head that leads this read, if it stands whole in it."""
         scope, self._plain = self._plain, None
         self._unknown += 1
         around = head_around_length(data)
@@ -745,6 +746,7 @@ class Wire(HttpToolsProtocol):
         """Parser callback."""
         self.stage = _HEAD
         self._fresh = True
+        self._leads = self._alone
         if self._alone:
             self._alone = False
         else:
@@ -816,7 +818,8 @@ class Wire(HttpToolsProtocol):
         }
         keep_alive = version != "1.0" and self.parser.should_keep_alive()
         if (
-            keep_alive
+            self._leads
+            and keep_alive
             and verb == "POST"
             and b"content-length" in special
             and self._unknown < _MOST_UNKNOWN

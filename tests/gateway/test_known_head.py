@@ -199,6 +199,18 @@ def test_a_head_that_comes_again_is_not_parsed_again() -> None:
     assert [body for *_, body in seen.requests] == [b"x" * size for size in (3, 5, 0, 700)]
 
 
+def test_of_two_requests_in_one_read_no_head_is_taken_for_the_other() -> None:
+    pieces = [post(b"", head=OTHER) + post(b""), post(b"", head=OTHER), post(b"")]
+    known, parsed = heard(pieces, 3), heard(pieces, 0)
+    assert known.requests == parsed.requests
+    assert [headers[1][1] for _, _, headers, *_ in known.requests] == [
+        b"Bearer b",
+        b"Bearer a",
+        b"Bearer b",
+        b"Bearer a",
+    ]
+
+
 def test_a_client_whose_heads_all_differ_is_soon_left_to_the_parser() -> None:
     heads = [post(b"x", head=f"{HEAD}X-N: {n}\r\n") for n in range(3)]
     seen = heard([*heads, post(b"x"), post(b"x")], 3)
