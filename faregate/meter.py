@@ -181,7 +181,8 @@ def _read(
     attempt: Mapping[str, Any], request: Mapping[str, Any], response: Mapping[str, Any], where: str
 ) -> "Reading":
     """Feed the answer to the product's own meter, as the network would."""
-    from gateway.wire.openai_chat_answer import ChatStream, Unpacker, read_whole
+    from gateway.wire.openai_chat_answer import ChatStream, read_whole
+    from gateway.wire.packing import Unpacker
 
     status = response.get("status")
     if not isinstance(status, int) or isinstance(status, bool):

@@ -24,7 +24,8 @@ from gateway.sink import Sink
 from gateway.upstream import Call, ClientLeft, Exchange, Limits, UpstreamFailure
 from gateway.wire import headers as wire_headers
 from gateway.wire.openai_chat import ChatRequest, error_body, prepare, stream_error_event
-from gateway.wire.openai_chat_answer import ChatStream, ProviderWords, provider_words, read_whole
+from gateway.wire.openai_chat_answer import ChatStream, read_whole
+from gateway.wire.provider_words import ProviderWords, provider_words
 from ledger.entry import RequestState
 from pricing.money import usd_text
 from routers.decide import Decision

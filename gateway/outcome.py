@@ -14,7 +14,8 @@ from gateway.errors import GatewayError
 from gateway.live import Target
 from gateway.upstream import UpstreamFailure
 from gateway.wire import headers as wire_headers
-from gateway.wire.openai_chat_answer import ChatStream, ProviderWords, provider_words, read_whole
+from gateway.wire.openai_chat_answer import ChatStream, read_whole
+from gateway.wire.provider_words import ProviderWords, provider_words
 from pricing.usage import Reading
 from routers.facts import RequestFacts
 

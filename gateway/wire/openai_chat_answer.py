@@ -2,32 +2,23 @@
 
 A stream is read to its end, past `finish_reason` and past `[DONE]`, and passed on as the bytes that came, less the
 one usage event that the client did not ask for. Each event is parsed once.
-
-What can go wrong in a stream is a `StreamProblem`: an error event, an event that is not JSON, an event that is too
-long. From the event with the problem on nothing is passed on; counting goes on, but not past an event too long.
 """
 
-import json
 import re
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from types import MappingProxyType
-from typing import Any, Final, Literal, NoReturn, cast
+from typing import Any, Final, cast
 
 import msgspec
 
+from gateway.wire.answer import NO_FEE_KEYS, AnswerMeter, Counted, StreamProblem
 from gateway.wire.openai_usage import PlainUsage, UsageMerge, decode_plain_usage
-from gateway.wire.sse import (
-    MAX_EVENT_BYTES,
-    EventSplitter,
-    SseTooLong,
-    payload_of,
-    without_byte_order_mark,
-)
+from gateway.wire.packing import unpacked
+from gateway.wire.provider_words import exact, provider_words, table_in, untyped
+from gateway.wire.sse import without_byte_order_mark
 from pricing.tokens import Counter, quarter_of_bytes
-from pricing.usage import End, Reading, Usage, UsageSource
+from pricing.usage import End, Reading, Usage
 
 DIALECTS: Final = (
     "openai",
@@ -51,33 +42,8 @@ DIALECTS: Final = (
 )
 """Whose variants of the wire are known. Another name is read as plain OpenAI."""
 
-MAX_UNPACKED_BYTES = 64 * 1024 * 1024
 _MAX_MENDED_BYTES = 1 << 20  # of a truncated body that are looked through for text
 _DEEPEST_MENDED = 32
-_LONGEST_WORDS = 2_000  # of a provider's error message
-_NO_FEE_KEYS: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderWords:
-    """What a provider says of an error, as it says it. None: nothing. May hold secrets: scrub before showing."""
-
-    message: str | None = None
-    type: str | None = None
-    code: str | None = None
-    param: str | None = None
-    status: int | None = None  # an HTTP status that the error names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamProblem:
-    """Why a stream cannot be passed on any further."""
-
-    kind: Literal["error_event", "not_json", "too_long"]
-    message: str | None = None  # the provider's words, of an error event only; they may hold secrets
-    type: str | None = None
-    code: str | None = None
-    status: int | None = None  # an HTTP status that the error event names
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -135,64 +101,26 @@ class _Whole(_Event, gc=False):
     usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
-def _exact(text: str) -> Decimal:
-    """Numbers with a point or an exponent are read as decimals, never as floats."""
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return Decimal("NaN")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decode: Final = msgspec.json.Decoder(_Event, float_hook=_exact).decode
-_decode_whole: Final = msgspec.json.Decoder(_Whole, float_hook=_exact).decode
-_decode_value: Final = msgspec.json.Decoder(float_hook=_exact).decode
+_decode: Final = msgspec.json.Decoder(_Event, float_hook=exact).decode
+_decode_whole: Final = msgspec.json.Decoder(_Whole, float_hook=exact).decode
+_decode_value: Final = msgspec.json.Decoder(float_hook=exact).decode
 _NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
-LESSONS = 8  # how often a stream may show another form of event before it is parsed event by event
 _OTHER_TEXT: Final = "another text"
-# What stands for itself in a JSON text:
-_PLAIN_TEXT: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
 
 
-class ChatAnswer:
-    """What has been seen of one answer: its text's length, its usage, its names. Memory does not grow with it."""
+class ChatAnswer(AnswerMeter):
+    """A whole answer, or the counting half of a stream."""
 
-    __slots__ = (
-        "_counter",
-        "_dialect",
-        "_failed",
-        "_inference_geo",
-        "_merge",
-        "_plain",
-        "_usage_is_last",
-        "content_seen",
-        "events",
-        "finished",
-        "model",
-        "service_tier",
-        "text_bytes",
-    )
+    __slots__ = ("_merge", "_plain")
 
-    def __init__(self, *, dialect: str, counter: Counter = quarter_of_bytes) -> None:
-        self._dialect = dialect
-        self._counter = counter
+    def __init__(
+        self, *, dialect: str, drop_usage: bool = False, counter: Counter = quarter_of_bytes
+    ) -> None:
+        """See AnswerMeter."""
+        super().__init__(dialect=dialect, drop_usage=drop_usage, counter=counter)
         self._plain: PlainUsage | None = None  # the first usage object, while there is no other
         self._merge: UsageMerge | None = None
-        self._usage_is_last = False  # usage came with or after the last piece of text
-        self._failed = False  # the provider reported an error
-        self._inference_geo: str | None = None
-        self.events: int = 0  # events, or bodies, of this wire's form
-        self.text_bytes: int = 0  # UTF-8 length of all text the model produced
-        self.content_seen = False
-        """A choice came with text, a tool call, a refusal, reasoning or a finish reason."""
-        self.finished = False
-        """A finish reason or `[DONE]` came."""
-        self.model: str | None = None  # the last name the answer gave
-        self.service_tier: str | None = None
 
     @property
     def usage_seen(self) -> bool:
@@ -321,225 +249,35 @@ class ChatAnswer:
                     service_tier=self.service_tier,
                     inference_geo=self._inference_geo,
                     provider_cost_usd=provider_cost,
-                    fee_keys=MappingProxyType(dict(merge.scalars)) if merge.scalars else _NO_FEE_KEYS,
+                    fee_keys=MappingProxyType(dict(merge.scalars)) if merge.scalars else NO_FEE_KEYS,
                     text_bytes=self.text_bytes,
                     is_plain=not usage.cache_write_5m
                     and provider_cost is None
                     and self._inference_geo is None,
                 )
-        return self._careful_reading(status, end, input_tokens_estimate)
+        return self.careful_reading(status, end, input_tokens_estimate)
 
-    def _careful_reading(self, status: int, end: End, input_tokens_estimate: int | None) -> Reading:
-        flags: set[str] = set() if end == "complete" else {end}
-        if status >= 400:
-            return Reading(usage=Usage(), source="none", flags=frozenset({*flags, "http_error"}))
+    def _counted(self) -> Counted | None:
         merge = self._merged()
-        seen = self.usage_seen
-        has_text = self.text_bytes > 0
-        if self._failed or (end == "complete" and not self.events):
-            flags.add("upstream_error")
-        if merge is not None:
-            flags |= merge.flags
-        provider_cost = None if merge is None else merge.provider_cost_usd(self._dialect)
-        if not seen and not has_text and "upstream_error" in flags:
-            return Reading(
-                usage=Usage(),
-                source="none",
-                flags=frozenset(flags),
-                model=self.model,
-                service_tier=self.service_tier,
-                provider_cost_usd=provider_cost,
-            )
-        counted = None if merge is None else merge.counted(self._dialect)
-        given = None if counted is None else counted.input
-        made = None if counted is None else counted.output
-        estimate = self._counter(self.text_bytes) if has_text else 0
-        is_early = end != "complete"
-        source: UsageSource = "provider_partial" if is_early else "provider"
-        if given is None:
-            given = {"input_uncached": input_tokens_estimate or 0}
-            flags.add("estimated_input")
-            source = "mixed"
-        estimates_output = made is None
-        if seen and ((is_early and not (has_text and self._usage_is_last)) or self._stopped_by_error()):
-            # What the provider had counted by then is a lower bound.
-            source = "mixed"
-            flags.add("estimated_output")
-            estimates_output = made is None or estimate > sum(made.values())
-        elif made is None:
-            source = "mixed"
-            if seen or has_text:
-                flags.add("estimated_output")
-        if estimates_output or made is None:
-            made = {"output_text": estimate}
-        if not seen:
-            source = "estimated"
-        return Reading(
-            usage=Usage(
-                **given,
-                **made,
-                tools=_frozen(counted.tools if counted else None),
-                extra=_frozen(counted.extra if counted else None),
-            ),
-            source=source,
-            flags=frozenset(flags if counted is None else flags | counted.flags),
-            cached_on_wire="none" if counted is None else counted.cached_on_wire,
-            reasoning_on_wire="none" if counted is None or estimates_output else counted.reasoning_on_wire,
-            model=self.model,
-            service_tier=self.service_tier,
-            inference_geo=self._inference_geo,
-            provider_cost_usd=provider_cost,
-            fee_keys=_NO_FEE_KEYS if merge is None else MappingProxyType(dict(merge.scalars)),
-            text_bytes=self.text_bytes,
-        )
+        return None if merge is None else merge.counted(self._dialect)
 
-    def _stopped_by_error(self) -> bool:
-        return self._failed and self.text_bytes > 0 and not self._usage_is_last
+    def _count_flags(self) -> frozenset[str]:
+        merge = self._merged()
+        return frozenset() if merge is None else frozenset(merge.flags)
+
+    def _provider_cost_usd(self) -> Decimal | None:
+        merge = self._merged()
+        return None if merge is None else merge.provider_cost_usd(self._dialect)
+
+    def _fee_keys(self) -> Mapping[str, str]:
+        merge = self._merged()
+        return NO_FEE_KEYS if merge is None else MappingProxyType(dict(merge.scalars))
 
 
 class ChatStream(ChatAnswer):
     """Meter and filter of one streamed answer."""
 
-    __slots__ = (
-        "_after",
-        "_before",
-        "_began",
-        "_done",
-        "_drop_usage",
-        "_dropped",
-        "_is_between",
-        "_lessons",
-        "_line",
-        "_splitter",
-        "error",
-    )
-
-    def __init__(self, *, dialect: str, drop_usage: bool, counter: Counter = quarter_of_bytes) -> None:
-        """`drop_usage`: keep back events that are nothing but usage, because the client did not ask for them."""
-        super().__init__(dialect=dialect, counter=counter)
-        self._drop_usage = drop_usage
-        self._splitter = EventSplitter()
-        self._is_between = True  # nothing is held: the next byte begins an event
-        self._began = False
-        self._dropped = False  # the last event was kept back
-        self._done = False  # an event was too long, or the body ended
-        # What stands before and after the text of the last event, if it was nothing but a piece of text: most
-        # streams are one such event after the other, and are told by that without being parsed.
-        self._before = b""
-        self._after = b""
-        self._line = b""  # `data: ` and what stands before, if the event ends in a blank line
-        self._lessons = LESSONS
-        self.error: StreamProblem | None = None
-
-    def feed(self, data: bytes) -> bytes:
-        """What may go to the client now. It is `data` itself if that is whole events and all may go."""
-        line = self._line
-        if line and self._is_between and len(data) <= MAX_EVENT_BYTES and self._took_known(line, data):
-            self._dropped = False
-            return data
-        if (
-            self._is_between
-            and data[-2:] == b"\n\n"
-            and b"\r" not in data
-            and len(data) <= MAX_EVENT_BYTES
-            and (self._began or data[0] != 0xEF)
-            and not self._done
-        ):
-            self._began = True
-            if data[:6] == b"data: " and data.find(b"\n") == len(data) - 2:
-                # One event on one line, as nearly all are. JSON does not mind the line ends behind it.
-                if self._event(data[6:]):
-                    self._dropped = False
-                    return data
-                self._dropped = True
-                return b""
-            return self._whole_events(data)
-        return self._cut_events(data)
-
-    def rest(self) -> bytes:
-        """At the end of the body: the bytes still held that count, and may go. Feed nothing after it.
-
-        An event that lacks its blank line counts, and one that is not whole JSON does not and is no problem: a
-        stream may have been cut there. What is given out need not end in a blank line.
-        """
-        if self._done:
-            return b""
-        self._done = True
-        self._before = self._line = b""
-        event = self._splitter.held
-        if not event:
-            return b""
-        payload = payload_of(event if self._began else without_byte_order_mark(event))
-        if payload is None:
-            return event if self.error is None else b""
-        if _parsed(payload) is None and payload.strip() != b"[DONE]":
-            return b""
-        return event if self._event(payload) else b""
-
-    def _whole_events(self, data: bytes) -> bytes:
-        """Several events, complete, their lines ended by LF."""
-        out: list[bytes] = []
-        start, kept_from, size = 0, 0, len(data)
-        while start < size:
-            end = data.find(b"\n\n", start) + 2
-            if end == 1 or data[start] == 10:
-                end = start + 1  # a blank line by itself
-                keep = self.error is None
-            elif data[start : start + 6] == b"data: " and data.find(b"\n", start) == end - 2:
-                keep = self._event(data[start + 6 : end])
-            else:
-                keep = self._raw_event(data[start:end])
-            self._dropped = not keep
-            if not keep:
-                if kept_from < start:
-                    out.append(data[kept_from:start])
-                kept_from = end
-            start = end
-        if kept_from == 0:
-            return data
-        if kept_from < size:
-            out.append(data[kept_from:])
-        return out[0] if len(out) == 1 else b"".join(out)
-
-    def _cut_events(self, data: bytes) -> bytes:
-        """Any bytes."""
-        if self._done or not data:
-            return b""
-        splitter = self._splitter
-        too_long = False
-        try:
-            events = splitter.feed(data)
-        except SseTooLong as wrong:
-            events = wrong.events
-            too_long = True
-        out: list[bytes] = []
-        for index, event in enumerate(events):
-            if index == 0 and splitter.continued:
-                keep = not self._dropped
-            else:
-                if not self._began:
-                    self._began = True
-                    keep = self._raw_event(event, without_byte_order_mark(event))
-                else:
-                    keep = self._raw_event(event)
-                self._dropped = not keep
-            if keep:
-                out.append(event)
-        if too_long:
-            self._done = True
-            self._before = self._line = b""
-            self._splitter = EventSplitter()  # let go of what it holds
-            if self.error is None:
-                self.error = StreamProblem(kind="too_long")
-        self._is_between = splitter.is_empty
-        return b"".join(out)
-
-    def _raw_event(self, event: bytes, readable: bytes | None = None) -> bool:
-        """Count one complete event; True if it may go to the client."""
-        payload = payload_of(readable or event)
-        if payload is None:
-            return self.error is None
-        return self._event(payload)
+    __slots__ = ()
 
     def _event(self, payload: bytes) -> bool:
         """Count one event's payload; True if the event may go to the client."""
@@ -603,19 +341,6 @@ class ChatStream(ChatAnswer):
             self._before, self._after = before, after
             if after.endswith(b"\n\n"):
                 self._line = b"data: " + before
-
-    def _took_known(self, before: bytes, event: bytes) -> bool:
-        """Count an event that is the last one with another text in it; False: it is not, nothing was counted."""
-        if not (event.startswith(before) and event.endswith(self._after)):
-            return False
-        text = event[len(before) : -len(self._after)]
-        if not text or text.translate(None, _PLAIN_TEXT):
-            return False
-        self.events += 1
-        self.text_bytes += len(text)
-        self.content_seen = True
-        self._usage_is_last = False
-        return True
 
 
 def read_whole(
@@ -712,75 +437,6 @@ def _reading_of(
     )
 
 
-def provider_words(body: bytes) -> ProviderWords:
-    """What an error body or an error event says; nothing if it has no form that is known."""
-    parsed = _untyped(body)
-    if isinstance(parsed, list) and parsed:  # Gemini wraps its errors in a list
-        parsed = cast("list[object]", parsed)[0]
-    if not isinstance(parsed, dict):
-        return ProviderWords()
-    table = cast("dict[str, Any]", parsed)
-    error = table.get("error") or _error_in_choice(table)
-    if isinstance(error, str):
-        return ProviderWords(
-            message=_word(error), type=_word(table.get("type")), code=_word(table.get("code"))
-        )
-    if not isinstance(error, dict):
-        said = table.get("message") or table.get("detail")
-        if not isinstance(said, str):
-            return ProviderWords()
-        error = {**table, "message": said}
-    words = cast("dict[str, Any]", error)
-    code = words.get("code")
-    return ProviderWords(
-        message=_word(words.get("message")) or "",
-        type=_word(words.get("type")),
-        code=_word(code),
-        param=_word(words.get("param")),
-        status=_status(code) or _status(words.get("status")),
-    )
-
-
-def unpacked(body: bytes, content_encoding: str) -> bytes:
-    """A packed body as far as it can be unpacked, MAX_UNPACKED_BYTES at most; of an unknown packing nothing."""
-    encoding = content_encoding.strip().lower()
-    if encoding in ("", "identity"):
-        return body
-    unpacker = Unpacker(encoding)
-    return unpacker.feed(body)
-
-
-class Unpacker:
-    """Unpacks gzip or deflate in pieces. What cannot be unpacked is left out: a broken packing ends the body."""
-
-    __slots__ = ("_left", "_unpack")
-
-    def __init__(self, content_encoding: str) -> None:
-        self._left = MAX_UNPACKED_BYTES
-        known = content_encoding.strip().lower() in ("gzip", "x-gzip", "deflate")
-        self._unpack = zlib.decompressobj(wbits=47) if known else None
-
-    def feed(self, data: bytes) -> bytes:
-        """What these bytes unpack to."""
-        out: list[bytes] = []
-        while data and self._unpack is not None and self._left > 0:
-            try:
-                out.append(self._unpack.decompress(data, self._left))
-            except zlib.error:
-                self._unpack = None
-                break
-            self._left -= len(out[-1])
-            data = b""
-            if self._unpack.eof:  # a gzip body may have several members
-                data = self._unpack.unused_data
-                self._unpack = zlib.decompressobj(wbits=47)
-        return b"".join(out)
-
-
-def _frozen(counts: Mapping[str, int] | None) -> Mapping[str, int]:
-    return MappingProxyType(dict(counts)) if counts else MappingProxyType({})
-
-
 def _utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
@@ -799,7 +455,7 @@ def _text_bytes(message: _Message) -> int:
     if message.function_call is not None:
         size += _length(message.function_call.name) + _length(message.function_call.arguments)
     if message.audio is not None:
-        size += _length(_dict(message.audio).get("transcript"))
+        size += _length(table_in(message.audio).get("transcript"))
     return size
 
 
@@ -826,26 +482,16 @@ def _length(value: object) -> int:
     return size
 
 
-def _untyped(payload: bytes) -> object:
-    """JSON as plain values, bad UTF-8 replaced; None: it is not JSON, or too deep."""
-    try:
-        return json.loads(
-            payload.decode("utf-8", "replace"), parse_float=_exact, parse_constant=_refuse_constant
-        )
-    except (ValueError, RecursionError):
-        return None
-
-
 def _parsed(payload: bytes) -> _Event | None:
     """An event whose fields are not all of the expected kind; None: it is not JSON."""
-    value = _untyped(payload)
+    value = untyped(payload)
     if value is None:
         return _Event() if payload.strip() == b"null" else None
     return _event_of(value)
 
 
 def _event_of(value: object) -> _Event:
-    table = _dict(value)
+    table = table_in(value)
     choices = table.get("choices")
     return _Event(
         choices=[_choice_of(choice) for choice in cast("list[object]", choices)]
@@ -861,7 +507,7 @@ def _event_of(value: object) -> _Event:
 
 
 def _choice_of(value: object) -> _Choice:
-    table = _dict(value)
+    table = table_in(value)
     return _Choice(
         delta=_message_of(table.get("delta")),
         message=_message_of(table.get("message")),
@@ -892,8 +538,8 @@ def _message_of(value: object) -> _Message | None:
 
 
 def _call_of(value: object) -> _ToolCall:
-    table = _dict(value)
-    custom = _dict(table.get("custom"))
+    table = table_in(value)
+    custom = table_in(table.get("custom"))
     return _ToolCall(
         function=_function_of(table.get("function")),
         custom=_Custom(name=custom.get("name"), input=custom.get("input")),
@@ -901,12 +547,8 @@ def _call_of(value: object) -> _ToolCall:
 
 
 def _function_of(value: object) -> _Function:
-    table = _dict(value)
+    table = table_in(value)
     return _Function(name=table.get("name"), arguments=table.get("arguments"))
-
-
-def _dict(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 # A text that never ends is one token too, so that nothing is searched twice.
@@ -944,30 +586,7 @@ def _mended(body: bytes) -> _Event | None:
     if last_comma is not None:
         tries.append(body[: last_comma[0]] + last_comma[1])
     for candidate in tries:
-        value = _untyped(candidate)
+        value = untyped(candidate)
         if isinstance(value, dict) and "choices" in value:
             return _event_of(cast("object", value))
     return None
-
-
-def _error_in_choice(table: Mapping[str, Any]) -> object:
-    choices = table.get("choices")
-    if isinstance(choices, list):
-        for choice in cast("list[object]", choices):
-            if isinstance(choice, dict) and cast("dict[str, Any]", choice).get("error"):
-                return cast("dict[str, Any]", choice)["error"]
-    return _dict(table.get("x_groq")).get("error")
-
-
-def _word(value: object) -> str | None:
-    if isinstance(value, str):
-        return value[:_LONGEST_WORDS]
-    return (
-        str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**9 else None
-    )
-
-
-def _status(value: object) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3:
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599 else None

@@ -6,13 +6,13 @@ counts or beside them; the total shows which.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from decimal import Context, Decimal, localcontext
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 
+from gateway.wire.answer import Counted
 from pricing.usage import OnWire, Usage
 
 _PLAIN = frozenset({"prompt", "completion", "total", "cached", "written", "reasoning"})
@@ -104,19 +104,6 @@ class PlainUsage(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 decode_plain_usage: Final = msgspec.json.Decoder(PlainUsage).decode
 """JSON -> PlainUsage. Raises msgspec.DecodeError where anything is unusual."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """One answer's counts in disjoint buckets. A side is None where its main count was not reported."""
-
-    input: Mapping[str, int] | None
-    output: Mapping[str, int] | None
-    cached_on_wire: OnWire = "none"
-    reasoning_on_wire: OnWire = "none"
-    tools: Mapping[str, int] = field(default_factory=dict[str, int])
-    extra: Mapping[str, int] = field(default_factory=dict[str, int])
-    flags: frozenset[str] = frozenset()
 
 
 class UsageMerge:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire import openai_chat_answer
-from gateway.wire.openai_chat_answer import LESSONS, ChatStream
+from gateway.wire.answer import LESSONS
+from gateway.wire.openai_chat_answer import ChatStream
 
 
 def state_of(stream: ChatStream) -> tuple[object, ...]:

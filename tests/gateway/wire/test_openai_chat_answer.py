@@ -10,14 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.wire.openai_chat_answer import (
-    MAX_UNPACKED_BYTES,
-    ChatStream,
-    Unpacker,
-    provider_words,
-    read_whole,
-    unpacked,
-)
+from gateway.wire.openai_chat_answer import ChatStream, read_whole
+from gateway.wire.packing import MAX_UNPACKED_BYTES, Unpacker, unpacked
+from gateway.wire.provider_words import provider_words
 from gateway.wire.sse import MAX_EVENT_BYTES
 from pricing.usage import End, Reading, Usage
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.openai_usage import MAX_COUNT, Counted, UsageMerge
+from gateway.wire.answer import Counted
+from gateway.wire.openai_usage import MAX_COUNT, UsageMerge
 from pricing.usage import INPUT_BUCKETS, OUTPUT_BUCKETS
 
 
