@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
     from pathlib import Path
 
+    from gateway.wire.meters import Meter
     from pricing.usage import Reading
 
 _EXAMPLE = """\
@@ -23,7 +24,6 @@ example:
 
 exit codes: 0 every case was read, 1 some could not be (they are named on standard error), 2 wrong use
 """
-_WIRE = "openai-chat"
 
 
 class BadCase(ValueError):
@@ -135,11 +135,12 @@ def metered(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _attempt(attempt: Mapping[str, Any], where: str) -> _Priced:
+    from gateway.wire.meters import METERS
     from pricing.cost import cost_of
     from pricing.sheet import PriceBook, PriceProblem
 
     wire = _text(attempt, "wire", where)
-    if wire != _WIRE:
+    if wire not in METERS:
         return _Priced(line={"unsupported": wire}, cost=None, flags=frozenset())
     request = _object(attempt, "request", where)
     response = _object(attempt, "response", where)
@@ -151,7 +152,7 @@ def _attempt(attempt: Mapping[str, Any], where: str) -> _Priced:
         book = PriceBook.from_tables(_object(attempt, "prices", where))
     except PriceProblem as wrong:
         raise BadCase(f"{where}prices: {'; '.join(wrong.problems)}") from None
-    reading = _read(attempt, request, response, where)
+    reading = _read(METERS[wire], attempt, request, response, where)
     cost = cost_of(
         reading,
         book,
@@ -178,10 +179,13 @@ def _attempt(attempt: Mapping[str, Any], where: str) -> _Priced:
 
 
 def _read(
-    attempt: Mapping[str, Any], request: Mapping[str, Any], response: Mapping[str, Any], where: str
+    meter: "Meter",
+    attempt: Mapping[str, Any],
+    request: Mapping[str, Any],
+    response: Mapping[str, Any],
+    where: str,
 ) -> "Reading":
     """Feed the answer to the product's own meter, as the network would."""
-    from gateway.wire.openai_chat_answer import ChatStream, read_whole
     from gateway.wire.packing import Unpacker
 
     status = response.get("status")
@@ -200,7 +204,7 @@ def _read(
             packing = value
     chunks, is_stream = _chunks(response, f"{where}response.")
     if not is_stream:
-        return read_whole(
+        return meter.read_whole(
             b"".join(chunks),
             status=status,
             dialect=dialect,
@@ -209,7 +213,11 @@ def _read(
             input_tokens_estimate=estimate,
             counter=_stub,
         )
-    stream = ChatStream(dialect=dialect, drop_usage=True, counter=_stub)
+    stream = meter.stream(dialect=dialect, drop_usage=True, counter=_stub)
+    if response.get("events") is not None:
+        for payload in chunks:
+            stream.take_payload(payload)
+        return stream.reading(status=status, end=end, input_tokens_estimate=estimate)
     unpacker = None if packing is None or packing.lower() == "identity" else Unpacker(packing)
     for chunk in chunks:
         stream.feed(chunk if unpacker is None else unpacker.feed(chunk))
@@ -240,6 +248,7 @@ def _chunks(response: Mapping[str, Any], where: str) -> tuple[list[bytes], bool]
         ("body_base64", packed, False),
         ("chunks", plain, True),
         ("chunks_base64", packed, True),
+        ("events", plain, True),
     ):
         value = response.get(name)
         if value is None:
@@ -249,7 +258,7 @@ def _chunks(response: Mapping[str, Any], where: str) -> tuple[list[bytes], bool]
         if not isinstance(value, list):
             raise BadCase(f"{where}{name} must be a list")
         return [read(chunk, name) for chunk in cast("list[object]", value)], True
-    raise BadCase(f"{where}body_text, body_base64, chunks or chunks_base64 is missing")
+    raise BadCase(f"{where}body_text, body_base64, chunks, chunks_base64 or events is missing")
 
 
 def _stub(text_bytes: int, /) -> int:

@@ -145,6 +145,10 @@ class AnswerMeter:
 
     # ── a stream ──
 
+    def take_payload(self, payload: bytes) -> None:
+        """One event whose framing was taken off elsewhere."""
+        self._event(payload)
+
     def feed(self, data: bytes) -> bytes:
         """What may go to the client now. It is `data` itself if that is whole events and all may go."""
         line = self._line

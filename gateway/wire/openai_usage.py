@@ -13,12 +13,10 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 
 from gateway.wire.answer import Counted
+from gateway.wire.counts import MAX_COUNT, count_in
 from pricing.usage import OnWire, Usage
 
 _PLAIN = frozenset({"prompt", "completion", "total", "cached", "written", "reasoning"})
-
-MAX_COUNT = 10**10
-"""A larger number is no count of tokens: no model reads so much, and its cost would pass 64 bits."""
 
 _MOST_USD = 1_000_000  # a provider's own figure for one answer is never higher
 _LEAST_EXPONENT = -40
@@ -167,19 +165,8 @@ class UsageMerge:
             self._cost("upstream_inference_cost", table.get("upstream_inference_cost"))
 
     def _count(self, name: str, value: object) -> bool:
-        if type(value) is int:
-            count = value
-        elif value is None:
-            return False
-        else:
-            read = _coerced(value)
-            if read is None:
-                self.flags.add("invalid_count")
-                return False
-            self.flags.add("coerced")
-            count = read
-        if not 0 <= count <= MAX_COUNT:
-            self.flags.add("invalid_count")
+        count = count_in(value, self.flags)
+        if count is None:
             return False
         if count >= self.counts.get(name, 0):
             self.counts[name] = count
@@ -305,15 +292,6 @@ class UsageMerge:
 
 GEMINI = frozenset({"gemini", "gemini-openai"})
 """Names for Gemini's OpenAI endpoint, whose total may hold thinking that nothing names."""
-
-
-def _coerced(value: object) -> int | None:
-    """A count in another spelling: `"12"` or `12.0`; None: it is none."""
-    if isinstance(value, str):
-        return int(value) if 0 < len(value) <= 20 and value.isascii() and value.isdigit() else None
-    if isinstance(value, Decimal) and value.is_finite() and 0 <= value <= MAX_COUNT and value == int(value):
-        return int(value)
-    return None
 
 
 def _tools(counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from faregate import meter
+from gateway.wire.meters import METERS
 
 COPIES = Path(__file__).parents[1] / "recorded" / "usage-cases"
 ORIGINALS = Path(__file__).parents[3] / "shared" / "usage-cases"
 CASES: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text("utf-8")) for path in sorted(COPIES.glob("*.json"))
 }
-OF_THIS_WIRE = [name for name, case in CASES.items() if case.get("wire") == "openai-chat"]
-OF_OTHER_WIRES = [name for name, case in CASES.items() if case.get("wire", "openai-chat") != "openai-chat"]
+READ = [name for name, case in CASES.items() if case.get("wire") in METERS]
+NOT_READ_YET = [name for name, case in CASES.items() if "wire" in case and case["wire"] not in METERS]
 OF_SEVERAL_ATTEMPTS = [name for name, case in CASES.items() if "attempts" in case]
 
 
@@ -38,7 +39,7 @@ def case(name: str = "oai-001-basic") -> dict[str, Any]:
 
 
 def test_there_are_as_many_cases_as_there_were() -> None:
-    assert (len(CASES), len(OF_THIS_WIRE), len(OF_SEVERAL_ATTEMPTS)) == (135, 95, 2)
+    assert (len(CASES), len(READ), len(OF_SEVERAL_ATTEMPTS)) == (135, 111, 2)
 
 
 @pytest.mark.skipif(not ORIGINALS.is_dir(), reason="the originals are not on this machine")
@@ -50,7 +51,7 @@ def test_the_copies_are_the_originals() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", OF_THIS_WIRE)
+@pytest.mark.parametrize("name", READ)
 def test_a_case_is_read_and_priced_as_expected(name: str) -> None:
     got = meter.metered(CASES[name])
     assert differences(CASES[name]["expected"], got) == []
@@ -63,18 +64,11 @@ def test_attempts_are_read_one_by_one_and_added_up(name: str) -> None:
     got = meter.metered(CASES[name])
     assert got["attempts"] == len(got["each"]) == len(attempts)
     for attempt, line in zip(attempts, got["each"], strict=True):
-        if attempt["wire"] == "openai-chat":
-            assert differences(attempt["expected"], line) == []
-        else:
-            assert line == {"unsupported": attempt["wire"]}
-    if all(attempt["wire"] == "openai-chat" for attempt in attempts):
-        assert differences(CASES[name]["expected"], got) == []
-    else:
-        assert got["cost_usd"] is None
-        assert got["unsupported"] == "anthropic-messages"
+        assert differences(attempt["expected"], line) == []
+    assert differences(CASES[name]["expected"], got) == []
 
 
-@pytest.mark.parametrize("name", OF_OTHER_WIRES)
+@pytest.mark.parametrize("name", NOT_READ_YET)
 def test_a_wire_that_is_not_read_yet_says_so(name: str) -> None:
     assert meter.metered(CASES[name]) == {"id": name, "unsupported": CASES[name]["wire"]}
 

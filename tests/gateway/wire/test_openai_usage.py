@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.answer import Counted
-from gateway.wire.openai_usage import MAX_COUNT, UsageMerge
+from gateway.wire.counts import MAX_COUNT
+from gateway.wire.openai_usage import UsageMerge
 from pricing.usage import INPUT_BUCKETS, OUTPUT_BUCKETS
 
 

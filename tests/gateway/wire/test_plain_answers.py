@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.wire.counts import MAX_COUNT
 from gateway.wire.openai_chat_answer import ChatStream, read_whole
-from gateway.wire.openai_usage import MAX_COUNT
 from pricing.usage import End, Reading, Usage
 
 MESSAGE: dict[str, Any] = {"role": "assistant", "content": "An answer.", "refusal": None, "annotations": []}

@@ -1,0 +1,69 @@
+"""The meter of each wire: how a whole answer is read, and what reads a stream."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from gateway.wire.anthropic_answer import MessagesAnswer, read_whole_message
+from gateway.wire.openai_chat_answer import ChatStream, read_whole
+from pricing.tokens import Counter
+from pricing.usage import End, Reading
+
+
+class StreamMeter(Protocol):
+    """Reads one stream."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Count these bytes; what of them may go to the client."""
+        ...
+
+    def take_payload(self, payload: bytes) -> None:
+        """Count one event whose framing was taken off."""
+        ...
+
+    def rest(self) -> bytes:
+        """At the end of the body: what is still held and counts."""
+        ...
+
+    def reading(self, *, status: int, end: End, input_tokens_estimate: int | None) -> Reading:
+        """The counts so far, as of an answer that ended so."""
+        ...
+
+
+class OpenStream(Protocol):
+    """Begins to read a stream."""
+
+    def __call__(self, *, dialect: str, drop_usage: bool, counter: Counter) -> StreamMeter:
+        """`drop_usage`: keep back events that are nothing but usage."""
+        ...
+
+
+class ReadWhole(Protocol):
+    """Reads a whole answer."""
+
+    def __call__(
+        self,
+        body: bytes,
+        *,
+        status: int,
+        dialect: str,
+        content_encoding: str | None,
+        end: End,
+        input_tokens_estimate: int | None,
+        counter: Counter,
+    ) -> Reading:
+        """Never raises: what cannot be read is said in the reading."""
+        ...
+
+
+class Meter(NamedTuple):
+    """Both ways of one wire."""
+
+    read_whole: ReadWhole
+    stream: OpenStream
+
+
+METERS: Final[Mapping[str, Meter]] = {
+    "openai-chat": Meter(read_whole, ChatStream),
+    "anthropic-messages": Meter(read_whole_message, MessagesAnswer),
+}
+"""Wire -> its meter."""
