@@ -101,7 +101,7 @@ def test_counts_are_merged_and_never_added_up() -> None:
     [("12", 12, {"coerced"}), (12.0, 12, {"coerced"}), (-1, 9, {"invalid_count", "estimated_input"})],
 )
 def test_a_count_in_another_spelling_is_read_or_refused(count: Any, read_as: int, flags: set[str]) -> None:
-    body = {"type": "message", "model": "m", "content": [{"type": "text", "text": "a"}]}
+    body: dict[str, Any] = {"type": "message", "model": "m", "content": [{"type": "text", "text": "a"}]}
     body["usage"] = {"input_tokens": count, "output_tokens": 2}
     reading = read_whole_message(
         json.dumps(body).encode(), status=200, dialect="anthropic", input_tokens_estimate=9
