@@ -137,7 +137,8 @@ def metered(case: Mapping[str, Any]) -> dict[str, Any]:
 def _attempt(attempt: Mapping[str, Any], where: str) -> _Priced:
     from gateway.wire.meters import METERS
     from pricing.cost import cost_of
-    from pricing.sheet import PriceBook, PriceProblem
+    from pricing.price_tables import PriceProblem
+    from pricing.sheet import PriceBook
 
     wire = _text(attempt, "wire", where)
     if wire not in METERS:

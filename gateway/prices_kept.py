@@ -7,7 +7,7 @@ of what was published before them, each deployment has its own.
 
 from gateway.config import Config
 from ledger.store import StoredPrice
-from pricing.sheet import Row
+from pricing.price_row import Row
 
 
 def prices_of(config: Config) -> list[StoredPrice]:

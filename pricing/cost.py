@@ -20,8 +20,9 @@ from typing import NamedTuple, cast
 import msgspec
 
 from pricing.money import PICO_PER_USD, PicoUsd
+from pricing.price_row import Fees, Row
 from pricing.rates import Rates
-from pricing.sheet import Fees, PriceBook, Row, moment_of
+from pricing.sheet import PriceBook, moment_of
 from pricing.usage import BUCKETS, Reading, Usage
 
 MISMATCH_PICO_USD = 100_000

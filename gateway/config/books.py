@@ -8,7 +8,10 @@ from functools import lru_cache
 from gateway.config.prices import LEAP, OwnPrice
 from gateway.config.table import Table
 from pricing.money import PicoUsd, usd_text
-from pricing.sheet import PriceBook, PriceProblem, Row, Sheet, load_book
+from pricing.price_row import Row
+from pricing.price_tables import PriceProblem
+from pricing.published import load_book
+from pricing.sheet import PriceBook, Sheet
 from routers.policy import Deployment
 
 

@@ -152,6 +152,10 @@ class MessagesAnswer(AnswerMeter):
             self.service_tier = tier
         if isinstance(place, str):
             self._inference_geo = place
+        # Fast mode has a price of its own and is told beside the service tier, which stays "standard"
+        # (https://platform.claude.com/docs/en/build-with-claude/fast-mode, read 2026-12-01).
+        if table.get("speed") == "fast":
+            self.service_tier = "fast"
 
     def _take_passes(self, passes: list[object]) -> None:
         sums: dict[str, int] = {}

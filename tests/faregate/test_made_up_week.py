@@ -7,7 +7,7 @@ import msgspec
 
 from faregate.made_up_week import APPLICATIONS, MODELS, busyness, entries
 from pricing.cost import cost_of
-from pricing.sheet import load_book
+from pricing.published import load_book
 from pricing.usage import Reading, Usage
 
 NOW = datetime(2026, 11, 29, 15, 30, tzinfo=UTC)  # a Sunday

@@ -11,8 +11,10 @@ from typing import Any, cast
 import pytest
 
 from pricing.money import rate_from_usd_per_mtok
+from pricing.price_row import Row
+from pricing.published import load_book
 from pricing.rates import Rates
-from pricing.sheet import PriceBook, Row, load_book
+from pricing.sheet import PriceBook
 
 BOOK = Path(__file__).parents[2] / "pricing" / "book"
 FILES = sorted(BOOK.glob("*.toml"))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from pricing.cost import Cost, TokensCost, cost_at_ms, cost_of, cost_of_input_at_ms, cost_of_tokens
 from pricing.money import PicoUsd
+from pricing.price_row import Row
 from pricing.savings import same_tokens, same_tokens_at_ms
-from pricing.sheet import PriceBook, Row, Sheet, moment_of
+from pricing.sheet import PriceBook, Sheet, moment_of
 from pricing.usage import BUCKETS, SIMPLE_BUCKETS, Reading, Usage
 
 MONDAY_NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)

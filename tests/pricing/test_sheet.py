@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from pricing.sheet import PriceBook, PriceProblem, Row, Sheet, load_book, undated
+from pricing.price_row import Row
+from pricing.price_tables import PriceProblem
+from pricing.published import load_book
+from pricing.sheet import PriceBook, Sheet, undated
 
 RATES = {"input": "1", "output": "2"}
 START = datetime(2026, 6, 1, tzinfo=UTC)
@@ -82,6 +85,73 @@ def test_the_day_of_a_window_is_that_of_the_moment_in_utc() -> None:
     assert rate_set("2026-11-03T01:00:00+02:00") == "w"  # still Monday in UTC
 
 
+def rates_at(
+    prices: Sheet, input_tokens: int, *, batch: bool = False, tier: str | None = None
+) -> tuple[str, int]:
+    """Which blocks apply to an input of this size, and what its tokens cost in whole dollars a million."""
+    rates = prices.rows[0].rates_for(
+        started_at=START, completed_at=START, batch=batch, service_tier=tier, input_tokens=input_tokens
+    )
+    return rates.rate_set, rates.named["input"] // 1_000_000
+
+
+STEPS = [
+    {"threshold": 100, "applies": "at_or_above", "rates": {"input": "10", "output": "20"}},
+    {"threshold": 200, "rates": {"input": "30"}},
+    {"threshold": 300, "rates": {"input": "40"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("input_tokens", "rate_set", "fresh"),
+    [
+        (99, "base", 1),
+        (100, "long_context", 10),
+        (200, "long_context", 10),
+        (201, "long_context", 30),
+        (300, "long_context", 30),
+        (301, "long_context", 40),
+    ],
+)
+def test_of_several_long_context_steps_the_longest_that_is_reached_counts(
+    input_tokens: int, rate_set: str, fresh: int
+) -> None:
+    assert rates_at(sheet(long_context=STEPS), input_tokens) == (rate_set, fresh)
+
+
+def test_a_step_leaves_the_rates_it_does_not_name_to_the_step_before() -> None:
+    row = sheet(long_context=STEPS).rows[0]
+    rates = row.rates_for(
+        started_at=START, completed_at=START, batch=False, service_tier=None, input_tokens=999
+    )
+    assert rates.named["output"] == 20_000_000
+
+
+def test_a_batch_may_have_long_context_rates_of_its_own() -> None:
+    prices = sheet(
+        batch={"rates": {"input": "5"}, "long_context": {"rates": {"input": "7"}}},
+        long_context={"threshold": 100, "rates": {"input": "10"}},
+        service_tiers={
+            "flex": {"rates": {"input": "6"}},
+            "fast": {"long_context": {"rates": {"input": "9"}}},
+        },
+    )
+    assert rates_at(prices, 100, batch=True) == ("batch", 5)
+    assert rates_at(prices, 101, batch=True) == ("batch+long_context", 7)
+    assert rates_at(prices, 101) == ("long_context", 10)
+    assert rates_at(prices, 101, batch=True, tier="flex") == ("batch+flex+long_context", 7)
+    assert rates_at(prices, 101, batch=True, tier="fast") == ("batch+fast+long_context", 9)
+
+
+def test_steps_of_a_service_may_leave_their_thresholds_to_those_of_the_row() -> None:
+    prices = sheet(
+        long_context=STEPS[:2],
+        batch={"long_context": [{"rates": {"input": "5"}}, {"rates": {"input": "6"}}]},
+    )
+    assert rates_at(prices, 100, batch=True) == ("batch+long_context", 5)
+    assert rates_at(prices, 201, batch=True) == ("batch+long_context", 6)
+
+
 def test_amounts_may_be_texts_decimals_and_whole_numbers() -> None:
     for amount in ("2.5", Decimal("2.5"), "2.50"):
         assert sheet(rates={**RATES, "input": amount}).rows[0].base.rates["input"] == 2_500_000
@@ -129,6 +199,13 @@ def test_a_rate_with_many_decimals_is_kept_exactly_by_a_scale() -> None:
             "service_tiers.flex.long_context.threshold must be",
         ),
         ({"multipliers": {"speed": {}}}, "multipliers.speed is unknown"),
+        ({"long_context": [{"threshold": 2}, {"threshold": 2}]}, "long_context must begin with the smallest"),
+        (
+            {"long_context": [{"threshold": 1}, {"threshold": 0, "applies": "at_or_above"}]},
+            "long_context must begin with the smallest",
+        ),
+        ({"long_context": [{"rates": RATES}]}, "long_context[0].threshold must be"),
+        ({"batch": {"long_context": {"rates": RATES}}}, "batch.long_context.threshold must be"),
         ({"multipliers": {"inference_geo": {"us": "fast"}}}, 'multipliers.inference_geo.us is "fast"'),
         ({"per_request_by": {"size": "0.1"}}, "per_request_by.size must be a table"),
         ({"tools": {"search": None}}, "tools.search must be a decimal text"),
@@ -282,7 +359,10 @@ FULL: dict[str, Any] = {
         {"name": "night", "days": [7, 1], "from": "16:30", "to": "24:00", "rates": {"input": "0.5"}},
         {"name": "noon", "from": "12:00:30", "to": "13:00", "rates": {"input": "0.25"}},
     ],
-    "batch": {"rates": {"output": "1"}},
+    "batch": {
+        "rates": {"output": "1"},
+        "long_context": {"threshold": 200_000, "applies": "at_or_above", "rates": {"input": "3"}},
+    },
     "long_context": {"threshold": 200_000, "applies": "at_or_above", "rates": {"input": "4"}},
     "service_tiers": {
         "priority": {"rates": {"input": "8"}, "long_context": {"threshold": 9, "rates": {"input": "16"}}},
@@ -311,7 +391,10 @@ def test_a_row_as_text_is_all_that_it_prices_by_with_decimals_as_texts() -> None
                 "rates": {"input": "0.25"},
             },
         ],
-        "batch": {"rates": {"output": "1"}},
+        "batch": {
+            "rates": {"output": "1"},
+            "long_context": {"threshold": 200_000, "applies": "at_or_above", "rates": {"input": "3"}},
+        },
         "long_context": {"threshold": 200_000, "applies": "at_or_above", "rates": {"input": "4"}},
         "service_tiers": {
             "priority": {
@@ -366,11 +449,11 @@ def test_every_row_of_the_published_book_can_be_read_back_from_its_text() -> Non
             text = row.as_text()
             again = read_back(text)
             assert again.as_text() == text
-            assert (again.from_, again.base, again.tiers, again.step) == (
+            assert (again.from_, again.base, again.tiers, again.steps) == (
                 row.from_,
                 row.base,
                 row.tiers,
-                row.step,
+                row.steps,
             )
             assert (again.windows, again.batch, again.multipliers, again.fees) == (
                 row.windows,

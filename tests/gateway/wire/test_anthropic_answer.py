@@ -121,3 +121,19 @@ def test_an_error_status_is_billed_nothing(status: int) -> None:
     body = b'{"type":"error","error":{"type":"overloaded_error","message":"no"}}'
     reading = read_whole_message(body, status=status, dialect="anthropic")
     assert (reading.usage, reading.source, reading.flags) == (Usage(), "none", {"http_error"})
+
+
+@pytest.mark.parametrize(
+    ("usage", "tier"),
+    [
+        ({"service_tier": "standard", "speed": "fast"}, "fast"),
+        ({"speed": "fast"}, "fast"),
+        ({"service_tier": "standard", "speed": "standard"}, "standard"),
+        ({"service_tier": "standard", "speed": None}, "standard"),
+        ({"service_tier": "batch"}, "batch"),
+    ],
+)
+def test_fast_mode_is_priced_as_a_service_tier(usage: dict[str, Any], tier: str) -> None:
+    counts = {"input_tokens": 3, "output_tokens": 1, **usage}
+    _, reading, _ = read(started(**counts) + text("a") + event("message_stop"))
+    assert reading.service_tier == tier
