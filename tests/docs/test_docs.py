@@ -254,3 +254,14 @@ def test_the_repository_names_no_place_of_one_machine_and_no_registry(pattern: s
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
     assert grep(pattern) == []
+
+
+def test_no_link_is_kept_since_a_link_leads_to_a_place_of_one_machine() -> None:
+    """A tracked `.venv` would also replace the environment of whoever merges it."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    links = [line.split("\t", 1)[1] for line in listed if line.startswith("120000 ")]
+    assert links == [], f"take them out: git rm --cached {' '.join(links)}"
