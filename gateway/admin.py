@@ -30,7 +30,7 @@ from gateway import errors
 from gateway.errors import GatewayError
 from gateway.ids import RequestIds
 from gateway.metrics import CONTENT_TYPE
-from gateway.wire.openai_chat import error_body
+from gateway.wire.error_forms import error_body
 from ledger.store import LedgerAway
 
 log = logging.getLogger("faregate.admin")

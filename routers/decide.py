@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from routers.conditions import first_of, why_not
-from routers.facts import Classification, RequestFacts
+from routers.facts import PATHS, Classification, RequestFacts
 from routers.policy import ACCEPTS, AUTO, Deployment, Fate, Policy, Room, TierSpec, order_for_session
 
 ASKED_BY_NAME = "asked for by name"
@@ -30,6 +30,7 @@ RefusalCode = Literal[
     "tier_not_allowed",
     "model_not_allowed",
     "context_length_exceeded",
+    "endpoint_not_served",
     "no_deployment",
     "budget_exceeded",
 ]
@@ -75,7 +76,7 @@ class PassedOver:
 
     deployment: str
     reason: str
-    kind: Literal["off", "region", "accepts", "context"] = "accepts"
+    kind: Literal["off", "endpoint", "region", "accepts", "context"] = "accepts"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -204,6 +205,7 @@ class _Way:
         "_because",
         "_context_tokens",
         "_decided",
+        "_endpoints",
         "_kept",
         "_most_output",
         "_names",
@@ -235,11 +237,14 @@ class _Way:
         self._context_tokens = room.context_tokens
         self._names = room.names
         self._regions = room.regions
+        self._endpoints = room.endpoints
 
     def decision(
         self, facts: RequestFacts, regions: frozenset[str] | None, health: Standing
     ) -> Decision | None:
         """What is decided for this request; None: it has to be looked at closely."""
+        if facts.endpoint not in self._endpoints:
+            return None
         output = facts.max_output_tokens
         if output is None:
             output = self._output
@@ -277,6 +282,7 @@ _NO_ROOM = Room(
     in_order=("",),
     share_texts={},
     regions=frozenset(),
+    endpoints=frozenset(),
     refused=frozenset(),
     context_tokens=-1,  # no request fits
     max_output_tokens=-1,
@@ -354,6 +360,7 @@ def _room_of_one(deployment: Deployment) -> Room | None:
         in_order=(deployment.name,),
         share_texts={},
         regions=frozenset((deployment.region,)),
+        endpoints=deployment.endpoints,
         refused=frozenset() if accepts is None else frozenset(ACCEPTS) - accepts,
         context_tokens=inf if window is None else window,
         max_output_tokens=inf if most is None else most,
@@ -530,6 +537,8 @@ def _plan(
 
 def _all_can(room: Room, tier: TierSpec, facts: RequestFacts, limits: CallerLimits) -> bool:
     """True if `_cannot` has nothing to say of any deployment of the tier; most requests need no more."""
+    if facts.endpoint not in room.endpoints:
+        return False
     if limits.regions is not None and not room.regions <= limits.regions:
         return False
     if room.refused and not room.refused.isdisjoint(_needs(facts)):
@@ -586,6 +595,10 @@ def _cannot(
     name = deployment.name
     if deployment.off_because is not None:
         return PassedOver(deployment=name, reason=deployment.off_because, kind="off")
+    if facts.endpoint not in deployment.endpoints:
+        return PassedOver(
+            deployment=name, reason=f"it does not serve {PATHS[facts.endpoint]}", kind="endpoint"
+        )
     if regions is not None and deployment.region not in regions:
         where = (
             "its region is not known" if deployment.region is None else f"it is in region {deployment.region}"
@@ -628,6 +641,12 @@ def _nobody(where: str, passed_over: tuple[PassedOver, ...]) -> Refused:
         return Refused(
             code="context_length_exceeded",
             message=f"this request is too long for {where}: {reasons}",
+            passed_over=once,
+        )
+    if live and all(passed.kind == "endpoint" for passed in live):
+        return Refused(
+            code="endpoint_not_served",
+            message=f"nothing in {where} serves this endpoint: {reasons}",
             passed_over=once,
         )
     if live and all(passed.kind == "region" for passed in live):

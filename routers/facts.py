@@ -1,5 +1,6 @@
 """What a rule may ask about a request. No text of the request is in here, so it may be written down."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -10,10 +11,28 @@ TaskKind = Literal[
 """What the classifier says a request is. A closed set: it is a metric label."""
 
 
+EndpointName = Literal[
+    "chat", "messages", "count_tokens", "responses", "embeddings", "completions", "moderations", "other"
+]
+"""What of the API was called. A deployment serves some of them."""
+
+PATHS: Mapping[EndpointName, str] = {
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+    "count_tokens": "/v1/messages/count_tokens",
+    "responses": "/v1/responses",
+    "embeddings": "/v1/embeddings",
+    "completions": "/v1/completions",
+    "moderations": "/v1/moderations",
+    "other": "this path",
+}
+"""Where each is found."""
+
+
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request as the rules see it."""
 
-    endpoint: Literal["chat"] = "chat"
+    endpoint: EndpointName = "chat"
     model: str  # the name the client sent
     stream: bool = False
     input_bytes: int = 0  # of the whole body

@@ -12,12 +12,15 @@ from math import inf, log
 from typing import Literal
 
 from routers.conditions import Condition, RuleIndex
+from routers.facts import EndpointName
 
 AUTO = "auto"
 """The model name by which a client leaves the choice to the rules."""
 
 ACCEPTS = ("images", "audio", "tools", "json_schema", "reasoning")
 """What a deployment may say it can take."""
+
+CHAT_ONLY: frozenset[EndpointName] = frozenset({"chat"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,7 @@ class Deployment:
     context_tokens: int | None = None  # input and output together; None: unknown, never too small
     max_output_tokens: int | None = None  # the most it gives; None: unknown
     region: str | None = None  # None: unknown, fails a region limit
+    endpoints: frozenset[EndpointName] = CHAT_ONLY  # what of the API its provider serves
     off_because: str | None = None  # why it cannot be called at all; None: it can
 
 
@@ -82,6 +86,7 @@ class Room:
     in_order: tuple[str, ...]  # the order of the file; empty: some share by weight
     share_texts: Mapping[str, str]  # deployment that shares -> why a session got it
     regions: frozenset[str | None]
+    endpoints: frozenset[str]  # what all of them serve
     refused: frozenset[str]  # of ACCEPTS: what some deployment does not take
     context_tokens: float  # the smallest; infinite: no limit is known
     max_output_tokens: float  # likewise
@@ -138,6 +143,7 @@ def _room_of(policy: Policy, tier: TierSpec) -> Room | None:
         in_order=() if shares else tuple(name for choice in tier.choices for name, _ in choice),
         share_texts={name: f'this session\'s share of tier "{tier.name}" is "{name}"' for name in shares},
         regions=frozenset(one.region for one in these),
+        endpoints=frozenset[str].intersection(*[one.endpoints for one in these]),
         refused=frozenset(need for need in ACCEPTS for takes in taken if need not in takes),
         context_tokens=min(inf if one.context_tokens is None else one.context_tokens for one in these),
         max_output_tokens=min(

@@ -42,6 +42,20 @@ def session_in_user_id(user_id: object) -> str | None:
     return clean_id(session) if found else None
 
 
+def user_in_user_id(user_id: object) -> str | None:
+    """The user inside Claude Code's `metadata.user_id`, without the session; of any other user id all of it."""
+    if not isinstance(user_id, str):
+        return None
+    before, found, _ = user_id.rpartition("_session_")
+    if found:
+        return clean_id(before)
+    if user_id.startswith("{"):
+        _, found, rest = user_id.partition('"device_id":')
+        if found:
+            return clean_id(rest.lstrip(' "').partition('"')[0])
+    return clean_id(user_id)
+
+
 def session_from_prefix(key_id: str, prefix: Iterable[bytes | memoryview]) -> str:
     """A name from the prompt's beginning: its parts as the client sent them, in a fixed order."""
     digest = blake2b(key_id.encode(), digest_size=16)

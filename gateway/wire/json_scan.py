@@ -36,10 +36,16 @@ MAX_DIGITS = 308  # of one number, in a row: whatever has no more and no exponen
 DECIDED = frozenset(
     {
         b"messages",
+        b"input",
+        b"system",
         b"tools",
         b"functions",
         b"response_format",
+        b"output_format",
+        b"output_config",
+        b"text",
         b"reasoning",
+        b"thinking",
         b"metadata",
         b"stream_options",
     }

@@ -8,16 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.auth import Caller
-from gateway.errors import GatewayError, invalid_value, upstream_timeout
+from gateway.errors import GatewayError
 from gateway.wire.openai_chat import (
     ChatRequest,
-    error_body,
     facts_for,
-    model_body,
-    model_list,
     prepare,
     read_request,
-    stream_error_event,
 )
 from routers.session import session_from_prefix
 
@@ -528,33 +524,3 @@ def test_a_prepared_body_is_the_same_object_with_the_same_edits(
     assert json.loads(sent.body, object_pairs_hook=list) == json.loads(
         json.dumps(dict(expected)), object_pairs_hook=list
     )
-
-
-# ── what is told to the client ──
-
-
-def test_an_error_has_openais_form():
-    error = invalid_value("n", 'n must be "small"')
-    assert json.loads(error_body(error)) == {
-        "error": {
-            "message": 'n must be "small"',
-            "type": "invalid_request_error",
-            "param": "n",
-            "code": "invalid_value",
-        }
-    }
-
-
-def test_a_broken_stream_ends_in_one_error_event_and_no_end_mark():
-    event = stream_error_event(upstream_timeout("too slow"))
-    assert event.startswith(b'data: {"error":')
-    assert event.endswith(b"}\n\n")
-    assert event.count(b"\n") == 2
-    assert b"[DONE]" not in event
-
-
-def test_models_are_listed_in_openais_form():
-    listed = json.loads(model_list(["fast", "gpt-5.6"]))
-    assert listed["object"] == "list"
-    assert [model["id"] for model in listed["data"]] == ["fast", "gpt-5.6"]
-    assert json.loads(model_body("fast")) == listed["data"][0]
