@@ -6,6 +6,7 @@ the books, the cancelled ones too.
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NoReturn
 from urllib.parse import quote
@@ -23,8 +24,8 @@ from gateway.shared_state import Admission
 from gateway.sink import Sink
 from gateway.upstream import Call, ClientLeft, Exchange, Limits, UpstreamFailure
 from gateway.wire import headers as wire_headers
-from gateway.wire.openai_chat import ChatRequest, error_body, prepare, stream_error_event
-from gateway.wire.openai_chat_answer import ChatStream, read_whole
+from gateway.wire.endpoints import AskedRequest, Endpoint
+from gateway.wire.meters import StreamMeter
 from gateway.wire.provider_words import ProviderWords, provider_words
 from ledger.entry import RequestState
 from pricing.money import usd_text
@@ -33,7 +34,6 @@ from routers.facts import RequestFacts
 
 Headers = list[tuple[bytes, bytes]]
 
-PATH = "/chat/completions"
 FIRST_TOKEN_SECONDS = 30.0  # where no tier says
 TOTAL_SECONDS = 600.0
 PATIENT_FROM_SECONDS = 30.0  # a first-token limit above this keeps the client alive with comments
@@ -58,7 +58,9 @@ class Answering:
         self,
         services: Services,
         live: Live,
-        request: ChatRequest,
+        endpoint: Endpoint,
+        path: str,
+        request: AskedRequest,
         facts: RequestFacts,
         asked: Asking,
         decision: Decision,
@@ -70,6 +72,8 @@ class Answering:
     ) -> None:
         self.services = services
         self.live = live
+        self.endpoint = endpoint
+        self.path = path  # below the provider's base URL, with its query
         self.request = request
         self.facts = facts
         self.asked = asked
@@ -117,7 +121,7 @@ class Answering:
         self.books.close(state=state, status=200 if self.sink.begun else status, error=error)
 
     async def _fail(self, error: GatewayError) -> None:
-        self._close("failed", error.status, outcome.word_of(error))
+        self._close("failed", self.endpoint.errors.status(error), outcome.word_of(error))
         await self._answer_error(error)
 
     async def _attempts(self) -> None:
@@ -192,17 +196,20 @@ class Answering:
         self.plan.made += 1
         tried = Try(self.plan.made, target, admission, services.clock(), services.wall_ms())
         cap = self.tier.max_output_tokens if self.tier else None
-        prepared = prepare(
-            request, model=target.model, parameters=target.parameters, ask_usage=True, max_output_tokens=cap
+        endpoint = self.endpoint
+        prepared = endpoint.prepare(
+            request, model=target.model, parameters=target.parameters, max_output_tokens=cap
         )
         outgoing = self.asked.outgoing
+        if endpoint.default_headers:
+            outgoing = with_defaults(outgoing, endpoint.default_headers)
         if services.names_attempts:
             outgoing = [*outgoing, (b"x-faregate-attempt", f"{self.request_id}.{tried.n}".encode())]
         self.drains = target.drains and not request.stream
         exchange = self.exchange = target.upstream.open(
             Call(
                 method="POST",
-                path=PATH,
+                path=self.path,
                 headers=outgoing,
                 body=prepared.body,
                 limits=Limits(
@@ -216,7 +223,9 @@ class Answering:
         if self.unbooked is not None:
             self._book_repeated(*self.unbooked)
         stream = (
-            ChatStream(dialect=target.dialect, drop_usage=not request.wants_usage) if request.stream else None
+            endpoint.meter.stream(dialect=target.dialect, drop_usage=not request.wants_usage)
+            if request.stream
+            else None
         )
         try:
             await exchange.head()
@@ -274,7 +283,7 @@ class Answering:
         self,
         tried: Try,
         exchange: Exchange,
-        stream: ChatStream | None,
+        stream: StreamMeter | None,
         most_output: int,
         why: BaseException,
     ) -> None:
@@ -336,7 +345,7 @@ class Answering:
         services = self.services
         body = await read_all(exchange, services.max_answer_bytes)
         tried.first_byte_ms = round((services.clock() - tried.started) * 1000)
-        reading = read_whole(
+        reading = self.endpoint.meter.read_whole(
             body,
             status=200,
             dialect=target.dialect,
@@ -362,14 +371,14 @@ class Answering:
         exchange: Exchange,
         target: Target,
         tried: Try,
-        stream: ChatStream,
+        stream: StreamMeter,
         changed: tuple[str, ...],
         most_output: int,
     ) -> None:
         services = self.services
         if not _is_event_stream(exchange):
             body = await read_all(exchange, services.max_answer_bytes)
-            raise outcome.no_stream(body, target, self.facts)
+            raise outcome.no_stream(body, target, self.facts, self.endpoint.meter)
         if self.first_token_seconds > PATIENT_FROM_SECONDS:
             held = await self._patiently(exchange, stream, target, changed)
         else:
@@ -415,9 +424,9 @@ class Answering:
         self.books.close(state="failed", status=200, error=error.code, first_byte_ms=first_byte_ms)
         if last and not last.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")):
             last += b"\n\n"  # the stream's last event lacks its end: ours must not become a part of it
-        await self.sink.cut(last + stream_error_event(error))
+        await self.sink.cut(last + self.endpoint.errors.last_event(error, self.request_id, stream))
 
-    async def _pass_on(self, exchange: Exchange, stream: ChatStream, held: bytes) -> bytes:
+    async def _pass_on(self, exchange: Exchange, stream: StreamMeter, held: bytes) -> bytes:
         """Every piece as it comes; returns the last one, which must wait until the books are closed."""
         out = held
         while not exchange.ended and stream.error is None:
@@ -432,7 +441,7 @@ class Answering:
         return out + rest if rest else out
 
     async def _patiently(
-        self, exchange: Exchange, stream: ChatStream, target: Target, changed: tuple[str, ...]
+        self, exchange: Exchange, stream: StreamMeter, target: Target, changed: tuple[str, ...]
     ) -> bytes:
         """Wait for a slow first token, with a comment to the client now and then, which commits the status."""
         waiting = asyncio.ensure_future(until_content(exchange, stream))
@@ -478,8 +487,7 @@ class Answering:
         """The headers of an answer: what of the provider's may pass, and ours."""
         decision = self.decision
         headers = wire_headers.to_client(exchange.headers)
-        headers.append((b"x-request-id", self.request_id.encode()))
-        headers += self.asked.returned
+        headers += self._ids()
         headers += _route_headers(decision.tier, target.name, model or target.model, decision.rule)
         headers.append((b"x-faregate-attempts", b"%d" % self.plan.made))
         if changed:
@@ -488,25 +496,39 @@ class Answering:
             headers.append((b"x-faregate-simulated", b"true"))
         return headers
 
+    def _ids(self) -> Headers:
+        """The request's id, also under the name that this endpoint's clients look for, and the client's own."""
+        request_id = self.request_id.encode()
+        ids = [(b"x-request-id", request_id), *self.asked.returned]
+        header = self.endpoint.errors.id_header
+        if header is not None:
+            ids.append((header, request_id))
+        return ids
+
     async def _answer_error(self, error: GatewayError) -> None:
         """The error, or nothing to nobody."""
         if self.left:
             return
         if self.sink.begun:  # a comment to a waiting client has committed the status
-            await self.sink.cut(stream_error_event(error))
+            await self.sink.cut(self.endpoint.errors.last_event(error, self.request_id, None))
             return
-        body = error_body(error)
+        form = self.endpoint.errors
         await self.sink.whole(
-            error.status,
+            form.status(error),
             [
                 *errors.error_headers(error),
                 (b"x-faregate-attempts", b"%d" % self.plan.made),
                 *self.plan.headers(),
-                (b"x-request-id", self.request_id.encode()),
-                *self.asked.returned,
+                *self._ids(),
             ],
-            body,
+            form.body(error, self.request_id),
         )
+
+
+def with_defaults(headers: Headers, defaults: Sequence[tuple[bytes, bytes]]) -> Headers:
+    """These headers, and of the defaults those whose names are not among them."""
+    names = {name for name, _ in headers}
+    return [*headers, *(default for default in defaults if default[0] not in names)]
 
 
 @lru_cache(maxsize=256)  # routes are few; a provider may answer with any model's name

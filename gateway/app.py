@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from gateway.attempts import RetryBudget
 from gateway.auth import KeyRing
 from gateway.config import Config, Problem, Provider, load
+from gateway.config.dialects import KEY_IN_X_API_KEY
 from gateway.flow import DataApp
 from gateway.ids import RequestIds
 from gateway.journal import Journal
@@ -131,10 +132,13 @@ def open_ledger_of(config: Config, url: str | None = None) -> Generator[Ledger]:
 
 def connect(provider: Provider) -> Upstream:
     """Connections to a provider as the file describes it."""
+    in_x_api_key = provider.dialect in KEY_IN_X_API_KEY
     return upstream_for(
         Settings(
             base_url=provider.base_url,
             api_key=provider.api_key,
+            auth_header="x-api-key" if in_x_api_key else "authorization",
+            auth_scheme="" if in_x_api_key else "Bearer",
             client=provider.client,
             max_connections=provider.max_connections,
             http2=provider.http2,

@@ -166,6 +166,11 @@ def model_not_found(message: str) -> GatewayError:
     return _invalid(404, "model_not_found", message, "model")
 
 
+def endpoint_not_served(message: str) -> GatewayError:
+    """The model exists, and its provider does not serve this path of the API."""
+    return _invalid(404, "endpoint_not_served", message, "model")
+
+
 def context_length_exceeded(message: str) -> GatewayError:
     """No deployment that may answer takes a prompt of this length."""
     return _invalid(400, "context_length_exceeded", message, "messages")

@@ -7,7 +7,7 @@ Whatever goes wrong is a GatewayError, worded once, here. Before a request is ad
 """
 
 import asyncio
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from msgspec.structs import replace
 
@@ -22,13 +22,9 @@ from gateway.live import Live, Services
 from gateway.recorder import CannotRecord
 from gateway.shared_state import Admission
 from gateway.sink import AsgiSink, Receive, Scope, Send, Sink
-from gateway.wire.openai_chat import (
-    error_body,
-    facts_for,
-    model_body,
-    model_list,
-    read_request,
-)
+from gateway.wire.endpoints import ENDPOINTS, Endpoint
+from gateway.wire.error_forms import ANTHROPIC, OPENAI, RESPONSES, ErrorForm
+from gateway.wire.model_lists import anthropic_model_body, anthropic_model_list, model_body, model_list
 from ledger.entry import Admitted
 from pricing.cost import cost_of_input_at_ms
 from pricing.money import PicoUsd
@@ -37,7 +33,6 @@ from routers.decide import CallerLimits, Decision, Refused, decide
 from routers.facts import Classification, RequestFacts
 from routers.policy import AUTO
 
-CHAT = b"/v1/chat/completions"
 MODELS = b"/v1/models"
 LARGE_BODY = 512 * 1024
 """Bytes. From here on a body is read beside the loop: one that is made to be slow takes seconds."""
@@ -45,6 +40,8 @@ LARGE_BODY = 512 * 1024
 NOT_WRITTEN = "this request could not be written down, so it is not sent"
 
 Headers = list[tuple[bytes, bytes]]
+
+_CREDENTIALS = frozenset({"key", "api_key", "api-key", "apikey", "token", "access_token"})  # in a query
 
 
 class DataApp:
@@ -57,25 +54,29 @@ class DataApp:
         """Answer one request."""
         request_id = scope["request_id"] = self.services.ids.next()
         sink: Sink = scope.get("sink") or AsgiSink(send)
+        path = scope["raw_path"]  # as it was sent: no other spelling is the same path
+        endpoint = ENDPOINTS.get(path)
         try:
-            path = scope["raw_path"]  # as it was sent: no other spelling is the same path
-            if path == CHAT:
+            if endpoint is not None:
                 if scope["method"] != "POST":
                     raise errors.method_not_allowed(scope["method"], path.decode("latin-1"))
-                await self._chat(scope, receive, sink, request_id)
+                await self._ask(endpoint, scope, receive, sink, request_id)
             elif path == MODELS or path.startswith(MODELS + b"/"):
                 await self._models(scope, sink, request_id)
             elif path == b"/" and scope["method"] in ("HEAD", "GET"):
-                await sink.whole(200, answer_headers(scope, request_id), b"")
+                await sink.whole(200, answer_headers(scope, request_id, OPENAI), b"")
             else:
                 raise errors.not_found(path.decode("latin-1"))
         except GatewayError as error:
             self.services.metrics.refused(error.code)
-            await answer_error(sink, error, answer_headers(scope, request_id), attempts=0)
+            form = form_of(scope) if endpoint is None else endpoint.errors
+            await answer_error(sink, error, form, answer_headers(scope, request_id, form), request_id)
 
-    # ── one chat request ──
+    # ── one request for an answer ──
 
-    async def _chat(self, scope: Scope, receive: Receive, sink: Sink, request_id: str) -> None:
+    async def _ask(
+        self, endpoint: Endpoint, scope: Scope, receive: Receive, sink: Sink, request_id: str
+    ) -> None:
         services = self.services
         live = services.live
         started = services.clock()
@@ -89,9 +90,9 @@ class DataApp:
                 return
             body = message["body"]
         request = (
-            read_request(body) if len(body) < LARGE_BODY else await asyncio.to_thread(read_request, body)
+            endpoint.read(body) if len(body) < LARGE_BODY else await asyncio.to_thread(endpoint.read, body)
         )
-        facts = facts_for(request, caller, asked.headers)
+        facts = endpoint.facts_for(request, caller, asked.headers)
         seen = classify(facts, request.peek())
         decision, admission, most_output = await self._admit(
             live, facts, seen, caller, asked.limits, request_id, started, now_ms
@@ -117,7 +118,19 @@ class DataApp:
                 raise errors.dependency_unavailable(NOT_WRITTEN) from None
             raise
         await Answering(
-            services, live, request, facts, asked, decision, admission, books, sink, request_id, started
+            services,
+            live,
+            endpoint,
+            upstream_path(endpoint, scope["query_string"]),
+            request,
+            facts,
+            asked,
+            decision,
+            admission,
+            books,
+            sink,
+            request_id,
+            started,
         ).run()
 
     async def _admit(
@@ -172,36 +185,69 @@ class DataApp:
         caller = services.keys.caller_of(scope["headers"], address=scope["client"][0], now=now)
         names = names_for(services.live, limits_of(services.live, caller))
         wanted = unquote(scope["raw_path"].removeprefix(MODELS).removeprefix(b"/").decode("latin-1"))
-        if not wanted:
-            body = model_list(names)
-        elif wanted in names:
-            body = model_body(wanted)
-        else:
+        form = form_of(scope)
+        if wanted and wanted not in names:
             raise errors.model_not_found(f'there is no model "{errors.shown(wanted)}" for this key')
-        headers = [(b"content-type", b"application/json"), *answer_headers(scope, request_id)]
+        if wanted:
+            body = anthropic_model_body(wanted) if form is ANTHROPIC else model_body(wanted)
+        elif form is ANTHROPIC:
+            body = anthropic_model_page(names, scope["query_string"])
+        else:
+            body = model_list(names)
+        headers = [(b"content-type", b"application/json"), *answer_headers(scope, request_id, form)]
         await sink.whole(200, headers, body)
 
 
 # ── the steps ──
 
 
-def answer_headers(scope: Scope, request_id: str) -> Headers:
+def form_of(scope: Scope) -> ErrorForm:
+    """The form of what is answered at a path that no endpoint has: that of the client's family."""
+    path = scope["raw_path"]
+    if path.startswith(b"/v1/messages") or any(name == b"anthropic-version" for name, _ in scope["headers"]):
+        return ANTHROPIC
+    return RESPONSES if path.startswith(b"/v1/responses/") else OPENAI
+
+
+def answer_headers(scope: Scope, request_id: str, form: ErrorForm) -> Headers:
     """The headers that every answer carries."""
     headers: Headers = scope["headers"]
-    return [(b"x-request-id", request_id.encode()), *returned_headers(headers, dict(headers))]
+    ids = [(b"x-request-id", request_id.encode()), *returned_headers(headers, dict(headers))]
+    if form.id_header is not None:
+        ids.append((form.id_header, request_id.encode()))
+    return ids
 
 
-async def answer_error(sink: Sink, error: GatewayError, headers: Headers, *, attempts: int) -> None:
-    """An error of the gateway as a whole answer in the form of the endpoint."""
-    body = error_body(error)
+async def answer_error(
+    sink: Sink, error: GatewayError, form: ErrorForm, headers: Headers, request_id: str
+) -> None:
+    """An error of the gateway, before any attempt, as a whole answer in the form of the endpoint."""
     await sink.whole(
-        error.status,
-        [
-            *errors.error_headers(error),
-            (b"x-faregate-attempts", b"%d" % attempts),
-            *headers,
-        ],
-        body,
+        form.status(error),
+        [*errors.error_headers(error), (b"x-faregate-attempts", b"0"), *headers],
+        form.body(error, request_id),
+    )
+
+
+def upstream_path(endpoint: Endpoint, query: bytes) -> str:
+    """Where a deployment is asked: the endpoint's path below its provider's address, with the client's query.
+
+    A query may hold what is new to us; a credential in it is not for the provider.
+    """
+    if not query:
+        return endpoint.upstream_path
+    kept = [part for part in query.decode("ascii").split("&") if part.partition("=")[0] not in _CREDENTIALS]
+    return f"{endpoint.upstream_path}?{'&'.join(kept)}" if kept else endpoint.upstream_path
+
+
+def anthropic_model_page(names: list[str], query: bytes) -> bytes:
+    """One page of the list of models. Raises GatewayError for a limit that is none."""
+    asked = dict(parse_qsl(query.decode("ascii")))
+    limit = asked.get("limit", "20")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit) <= 1000):
+        raise errors.invalid_value("limit", "limit must be a whole number from 1 to 1000")
+    return anthropic_model_list(
+        names, limit=int(limit), after=asked.get("after_id"), before=asked.get("before_id")
     )
 
 
@@ -218,6 +264,8 @@ def refusal_error(refused: Refused) -> GatewayError:
             return errors.context_length_exceeded(refused.message)
         case "budget_exceeded":
             return errors.budget_exceeded(refused.message)
+        case "endpoint_not_served":
+            return errors.endpoint_not_served(refused.message)
         case "no_deployment":
             return errors.overloaded(refused.message)
 

@@ -130,6 +130,7 @@ _CODES = frozenset(  # of gateway.errors
         "unknown_parameter",
         "model_not_found",
         "context_length_exceeded",
+        "endpoint_not_served",
         "not_found",
         "method_not_allowed",
         "request_timeout",

@@ -14,7 +14,7 @@ from gateway.errors import GatewayError
 from gateway.live import Target
 from gateway.upstream import UpstreamFailure
 from gateway.wire import headers as wire_headers
-from gateway.wire.openai_chat_answer import ChatStream, read_whole
+from gateway.wire.meters import Meter, StreamMeter
 from gateway.wire.provider_words import ProviderWords, provider_words
 from pricing.usage import Reading
 from routers.facts import RequestFacts
@@ -133,16 +133,18 @@ def no_answer(body: bytes, target: Target, reading: Reading, facts: RequestFacts
     return Failed(attempts.NONSENSE, error, failure="invalid_response", reading=reading, status=200)
 
 
-def no_stream(body: bytes, target: Target, facts: RequestFacts) -> Failed:
+def no_stream(body: bytes, target: Target, facts: RequestFacts, meter: Meter) -> Failed:
     """A streamed request that was answered by something else than a stream."""
-    reading = read_whole(body, status=200, dialect=target.dialect, input_tokens_estimate=facts.input_tokens)
+    reading = meter.read_whole(
+        body, status=200, dialect=target.dialect, input_tokens_estimate=facts.input_tokens
+    )
     if is_no_answer(body, reading):
         return no_answer(body, target, reading, facts)
     error = errors.upstream_invalid_response(f'"{target.name}" did not stream its answer')
     return Failed(attempts.NONSENSE, error, failure="invalid_response", reading=reading, status=200)
 
 
-def no_content(stream: ChatStream, target: Target, facts: RequestFacts) -> Failed:
+def no_content(stream: StreamMeter, target: Target, facts: RequestFacts) -> Failed:
     """A stream that ended before its first content."""
     problem = stream.error
     if problem is not None and problem.kind == "error_event":
@@ -169,7 +171,7 @@ def stream_broke(failure: UpstreamFailure) -> GatewayError:
     return errors.stream_interrupted("the provider's stream broke")
 
 
-def stream_problem(stream: ChatStream, target: Target) -> GatewayError | None:
+def stream_problem(stream: StreamMeter, target: Target) -> GatewayError | None:
     """Why a stream whose bytes all came is not whole; None: it is."""
     problem = stream.error
     if problem is None:

@@ -9,7 +9,7 @@ piece goes out as it came, less the one usage event that the client did not ask 
 """
 
 from gateway.upstream import Exchange, UpstreamFailure
-from gateway.wire.openai_chat_answer import ChatStream
+from gateway.wire.meters import StreamMeter
 
 HELD_BYTES = 1 << 20  # of a stream before its first content
 COMMENT = b": still waiting for the first token\n\n"
@@ -40,7 +40,7 @@ async def read_all(exchange: Exchange, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-async def until_content(exchange: Exchange, stream: ChatStream) -> bytes:
+async def until_content(exchange: Exchange, stream: StreamMeter) -> bytes:
     """Read a stream up to its first content, or to its end if it has none; what may go out so far.
 
     Raises what `Exchange.more` raises.

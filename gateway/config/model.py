@@ -9,6 +9,7 @@ from gateway.config.problems import Problem
 from pricing.money import PicoUsd
 from pricing.sheet import PriceBook
 from routers.decide import CallerLimits
+from routers.facts import EndpointName
 from routers.policy import Policy
 
 Per = Literal["day", "week", "month"]
@@ -40,6 +41,7 @@ class Provider:
     name: str
     dialect: str
     base_url: str  # without a slash at its end
+    endpoints: frozenset[EndpointName] = frozenset()  # what of the API it serves
     api_key: str | None = field(default=None, repr=False)
     api_key_env: str | None = None  # the variable its key comes from; None: it needs none
     client: Client = "own"

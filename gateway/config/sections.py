@@ -8,37 +8,18 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
+from gateway.config.dialects import DIALECTS, ENDPOINTS, SERVED_BY
 from gateway.config.model import Baseline, Budget, Client, GatewaySettings, Parameters, Per, Provider, Team
 from gateway.config.problems import is_unknown, shown
 from gateway.config.table import Table, kind_of
 from pricing.money import PicoUsd, pico_from_usd, rate_from_usd_per_mtok
+from routers.facts import EndpointName
 from routers.policy import ACCEPTS, AUTO, Choice, Deployment, TierSpec
 
-DIALECTS = (
-    "openai",
-    "mistral",
-    "deepseek",
-    "groq",
-    "xai",
-    "gemini",
-    "azure",
-    "moonshot",
-    "qwen",
-    "qianfan",
-    "together",
-    "fireworks",
-    "openrouter",
-    "perplexity",
-    "vllm",
-    "sglang",
-    "llamacpp",
-    "ollama",
-)
-DIALECTS_NOT_YET = ("anthropic",)
-"""Known, and listed; their own wire comes with a later version."""
-
 MOST_BUDGETS = 10_000
-_OWN_FIELDS = frozenset(("model", "messages", "stream", "stream_options"))  # the gateway's own to change
+_OWN_FIELDS = frozenset(
+    ("model", "messages", "input", "stream", "stream_options")
+)  # the gateway's own to change
 
 
 def read_gateway(top: Table, tiers: Collection[str], *, needs_secrets: bool) -> GatewaySettings | None:
@@ -142,7 +123,7 @@ def read_providers(top: Table) -> dict[str, Provider]:
 
 def _provider(name: str, table: Table) -> Provider:
     dialect = table.text("dialect", required=True) or ""
-    if dialect and dialect not in DIALECTS and dialect not in DIALECTS_NOT_YET:
+    if dialect and dialect not in DIALECTS:
         table.problem("dialect", is_unknown(dialect, DIALECTS))
     clients: tuple[Client, ...] = ("own", "httpx")
     client: Client = table.word("client", clients, "own")
@@ -155,17 +136,13 @@ def _provider(name: str, table: Table) -> Provider:
             table.problem("proxy", 'needs client = "httpx": the own client does not do proxies')
     secret = table.secret("api_key")
     off_because: str | None = None
-    if dialect in DIALECTS_NOT_YET:
-        off_because = f"not yet: the {dialect} wire comes with the next version"
-        table.warning(
-            "dialect", f'is "{dialect}", whose wire comes with the next version: this provider is off'
-        )
-    elif secret is not None and secret[1] is None:
+    if secret is not None and secret[1] is None:
         off_because = f"{secret[0]} is not set"
     provider = Provider(
         name=name,
         dialect=dialect,
-        base_url=_base_url(table),
+        endpoints=_endpoints(table, dialect),
+        base_url=_base_url(table, dialect),
         api_key=secret[1] if secret else None,
         api_key_env=secret[0] if secret else None,
         client=client,
@@ -183,11 +160,20 @@ def _provider(name: str, table: Table) -> Provider:
     return provider
 
 
-def _base_url(table: Table) -> str:
+def _endpoints(table: Table, dialect: str) -> frozenset[EndpointName]:
+    named = table.words("endpoints", ENDPOINTS)
+    if named is None:
+        return SERVED_BY.get(dialect, frozenset())
+    return frozenset(name for name in ENDPOINTS if name in named)
+
+
+def _base_url(table: Table, dialect: str) -> str:
     value = table.text("base_url", required=True)
-    if value is None:
+    if value is None or not _is_web_address(table, "base_url", value):
         return ""
-    return value.rstrip("/") if _is_web_address(table, "base_url", value) else ""
+    value = value.rstrip("/")
+    # Anthropic's own clients add the version themselves, so its address is mostly given without.
+    return f"{value}/v1" if dialect == "anthropic" and not urlsplit(value).path else value
 
 
 def _is_web_address(table: Table, key: str, value: str) -> bool:
@@ -248,6 +234,7 @@ def read_deployments(top: Table, providers: Mapping[str, Provider]) -> Deploymen
             provider=provider,
             model=table.text("model", required=True) or "",
             dialect=known.dialect if known else "",
+            endpoints=known.endpoints if known else frozenset(),
             accepts=table.words("accepts", ACCEPTS),
             context_tokens=table.whole("context_tokens", least=1),
             max_output_tokens=table.whole("max_output_tokens", least=1),

@@ -76,6 +76,7 @@ class AnswerMeter:
         "_line",
         "_splitter",
         "_usage_is_last",
+        "answer_id",
         "content_seen",
         "error",
         "events",
@@ -102,6 +103,7 @@ class AnswerMeter:
         self.finished = False
         """The answer said that it is at its end."""
         self.model: str | None = None  # the last name the answer gave
+        self.answer_id: str | None = None  # where it may be asked for later by its id
         self.service_tier: str | None = None
         self._splitter = EventSplitter()
         self._is_between = True  # nothing is held: the next byte begins an event

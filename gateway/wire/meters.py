@@ -3,14 +3,46 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
+from gateway.wire.answer import StreamProblem
 from gateway.wire.anthropic_answer import MessagesAnswer, read_whole_message
+from gateway.wire.free_answer import read_free
 from gateway.wire.openai_chat_answer import ChatStream, read_whole
-from pricing.tokens import Counter
+from pricing.tokens import Counter, quarter_of_bytes
 from pricing.usage import End, Reading
 
 
 class StreamMeter(Protocol):
     """Reads one stream."""
+
+    @property
+    def events(self) -> int:
+        """How many of this wire's form came so far."""
+        ...
+
+    @property
+    def content_seen(self) -> bool:
+        """Something of the answer itself came."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """The answer said that it is at its end."""
+        ...
+
+    @property
+    def error(self) -> StreamProblem | None:
+        """Why it cannot be passed on any further."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The last name the answer gave."""
+        ...
+
+    @property
+    def answer_id(self) -> str | None:
+        """The answer's own id, where it may be asked for later by it."""
+        ...
 
     def feed(self, data: bytes) -> bytes:
         """Count these bytes; what of them may go to the client."""
@@ -32,7 +64,7 @@ class StreamMeter(Protocol):
 class OpenStream(Protocol):
     """Begins to read a stream."""
 
-    def __call__(self, *, dialect: str, drop_usage: bool, counter: Counter) -> StreamMeter:
+    def __call__(self, *, dialect: str, drop_usage: bool, counter: Counter = quarter_of_bytes) -> StreamMeter:
         """`drop_usage`: keep back events that are nothing but usage."""
         ...
 
@@ -46,10 +78,10 @@ class ReadWhole(Protocol):
         *,
         status: int,
         dialect: str,
-        content_encoding: str | None,
-        end: End,
         input_tokens_estimate: int | None,
-        counter: Counter,
+        content_encoding: str | None = None,
+        end: End = "complete",
+        counter: Counter = quarter_of_bytes,
     ) -> Reading:
         """Never raises: what cannot be read is said in the reading."""
         ...
@@ -65,5 +97,6 @@ class Meter(NamedTuple):
 METERS: Final[Mapping[str, Meter]] = {
     "openai-chat": Meter(read_whole, ChatStream),
     "anthropic-messages": Meter(read_whole_message, MessagesAnswer),
+    "anthropic-count-tokens": Meter(read_free, MessagesAnswer),
 }
 """Wire -> its meter."""

@@ -185,6 +185,7 @@ def codes_in_the_program() -> dict[str, set[int]]:
         errors.unknown_parameter("a"),
         errors.model_not_found(""),
         errors.context_length_exceeded(""),
+        errors.endpoint_not_served(""),
         errors.not_found("/"),
         errors.method_not_allowed("GET", "/"),
         errors.request_timeout(""),

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from gateway.serving import ServingLimits
 from gateway.shared_state import Admission, Demand, Refusal
 from gateway.upstream.httpx_client import HttpxUpstream
 from gateway.upstream.own import OwnUpstream
-from gateway.wire.openai_chat import ChatRequest
+from gateway.wire import endpoints
+from gateway.wire.openai_chat import ChatRequest, read_request
 from tests.end_to_end.faulty import CANARY_PROMPT, Client, Setting, both_clients, own_first, run, setting
 from tests.end_to_end.raw import CHAT, RawClient, chat_body, raw_client, request
 from tests.patience import in_time
@@ -349,8 +351,7 @@ def test_a_large_body_is_read_beside_the_loop(
             answer = await made.ask(messages=[{"role": "user", "content": "a word, " * words}])
             assert answer.status == 200
 
-    read_request = flow.read_request
-    monkeypatch.setattr(flow, "read_request", reading)
+    monkeypatch.setattr(flow, "ENDPOINTS", {endpoints.CHAT.path: replace(endpoints.CHAT, read=reading)})
     run(work())
     assert [thread is not threading.main_thread() for thread in threads] == [beside]
 

@@ -27,6 +27,9 @@ TABLE: list[tuple[GatewayError, int, str, str, bool | None, bool]] = [
     (errors.unknown_parameter("x"), 400, "invalid_request_error", "unknown_parameter", False, False),
     (errors.model_not_found("x"), 404, "invalid_request_error", "model_not_found", False, False),
     (
+        errors.endpoint_not_served("x"), 404, "invalid_request_error", "endpoint_not_served", False, False,
+    ),
+    (
         errors.context_length_exceeded("x"), 400, "invalid_request_error",
         "context_length_exceeded", False, False,
     ),
