@@ -23,7 +23,7 @@ from gateway.recorder import CannotRecord
 from gateway.shared_state import Admission
 from gateway.sink import AsgiSink, Receive, Scope, Send, Sink
 from gateway.wire.endpoints import ENDPOINTS, Endpoint
-from gateway.wire.error_forms import ANTHROPIC, OPENAI, RESPONSES, ErrorForm
+from gateway.wire.error_forms import ANTHROPIC, OPENAI, ErrorForm, form_at
 from gateway.wire.model_lists import anthropic_model_body, anthropic_model_list, model_body, model_list
 from ledger.entry import Admitted
 from pricing.cost import cost_of_input_at_ms
@@ -203,10 +203,9 @@ class DataApp:
 
 def form_of(scope: Scope) -> ErrorForm:
     """The form of what is answered at a path that no endpoint has: that of the client's family."""
-    path = scope["raw_path"]
-    if path.startswith(b"/v1/messages") or any(name == b"anthropic-version" for name, _ in scope["headers"]):
+    if any(name == b"anthropic-version" for name, _ in scope["headers"]):
         return ANTHROPIC
-    return RESPONSES if path.startswith(b"/v1/responses/") else OPENAI
+    return form_at(scope["raw_path"])
 
 
 def answer_headers(scope: Scope, request_id: str, form: ErrorForm) -> Headers:

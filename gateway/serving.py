@@ -37,7 +37,6 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
-import msgspec
 import uvicorn
 from uvicorn.lifespan.on import LifespanOn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -48,6 +47,7 @@ from gateway.errors import GatewayError
 from gateway.ids import RequestIds
 from gateway.known_head import KnownHead, head_around_length
 from gateway.sink import Headers, Message, Receive, Scope, Send
+from gateway.wire.error_forms import form_at
 
 log = logging.getLogger("faregate.serving")
 
@@ -125,23 +125,22 @@ _BODILESS = frozenset({204, 304})
 _BIG = 16 * 1024  # pieces from here on are not copied into one buffer with their frame
 
 
-def error_answer(error: GatewayError, request_id: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Headers and body of an error that is made before, or without, the application."""
-    body = msgspec.json.encode(
-        {
-            "error": {
-                "message": error.message,
-                "type": error.type,
-                "param": error.param,
-                "code": error.code,
-            }
-        }
-    )
+def error_answer(
+    error: GatewayError, request_id: str, path: bytes
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers and body of an error that is made before, or without, the application."""
+    form = form_at(path)
+    body = form.body(error, request_id)
     headers = errors.error_headers(error)
     headers.append((b"x-request-id", request_id.encode()))
+    if form.id_header is not None:
+        headers.append((form.id_header, request_id.encode()))
     headers.append((b"x-faregate-attempts", b"0"))
     headers.append((b"content-length", b"%d" % len(body)))
-    return headers, body
+    status = form.status(error)
+    if status == 426:
+        headers.append((b"upgrade", b"HTTP/1.1"))  # RFC 9110, 15.5.22: what is spoken instead
+    return status, headers, body
 
 
 def _malformed(message: str, status: int = 400) -> GatewayError:
@@ -448,8 +447,8 @@ class Turn:
         if error is None:
             error = errors.internal_error(request_id)
             log.error("answered 500 as %s", request_id)
-        headers, body = error_answer(error, request_id)
-        self._start(error.status, headers)
+        status, headers, body = error_answer(error, request_id, self.scope.get("raw_path", b""))
+        self._start(status, headers)
         self._piece(body, last=True)
 
 
@@ -514,6 +513,7 @@ class Wire(HttpToolsProtocol):
         self._plain: Scope | None = None  # of a head that was parsed just now and may be kept
         self._unknown = 0  # heads in a row that were not the one before
         self._missing = 0  # bytes of the body of a known head that have not come
+        self.url = b""
         self._refusal: GatewayError | None = None
         self._last_words: bytes | None = None  # a refusal that waits for the answers before it
         self._taken = 0  # written bytes that the client had not taken, as last seen
@@ -990,11 +990,12 @@ class Wire(HttpToolsProtocol):
     def _refuse(self, error: GatewayError) -> None:
         """Answer for the client's fault, after the answers that are due before it, and close."""
         self.deaf = True
-        self.listener.hooks.refused(error.status, error.code)
-        headers, body = error_answer(error, self.listener.ids.next())
+        path = self.url.partition(b"?")[0]
+        status, headers, body = error_answer(error, self.listener.ids.next(), path)
+        self.listener.hooks.refused(status, error.code)
         lines = b"".join(b"%b: %b\r\n" % line for line in headers)
         words = b"%b%b%bconnection: close\r\n\r\n%b" % (
-            _STATUS_LINES[error.status],
+            _STATUS_LINES[status],
             self.listener.date_line,
             lines,
             body,

@@ -166,3 +166,10 @@ ANTHROPIC: Final = ErrorForm(
     ),
     id_header=b"request-id",
 )
+
+
+def form_at(path: bytes) -> ErrorForm:
+    """The form at a path, also where nothing is found."""
+    if path.startswith(b"/v1/messages"):
+        return ANTHROPIC
+    return RESPONSES if path.startswith(b"/v1/responses") else OPENAI

@@ -45,7 +45,9 @@ TO_CLIENT = frozenset(
         b"cf-ray",
     }
 )
-"""Headers of the provider that the client sees, beside `x-ratelimit-*`."""
+"""Headers of the provider that the client sees, beside its rate limits."""
+
+_RATE_LIMITS = (b"x-ratelimit-", b"anthropic-ratelimit-")
 
 REQUEST_ID = b"x-request-id"
 UPSTREAM_REQUEST_ID = b"x-upstream-request-id"
@@ -78,7 +80,7 @@ def to_client(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes
     """Of a provider's headers those that the client may see; its request id under a name of its own."""
     passed: list[tuple[bytes, bytes]] = []
     for name, value in headers:
-        if name in TO_CLIENT or name.startswith(b"x-ratelimit-"):
+        if name in TO_CLIENT or name.startswith(_RATE_LIMITS):
             passed.append((name, value))
         elif name in _IDS:
             passed.append((UPSTREAM_REQUEST_ID, value))
@@ -89,7 +91,7 @@ def beside_an_error(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes,
     """Of a provider's error answer the headers that go to the client beside our own: its limits and its id."""
     passed: list[tuple[bytes, bytes]] = []
     for name, value in headers:
-        if name.startswith(b"x-ratelimit-"):
+        if name.startswith(_RATE_LIMITS):
             passed.append((name, value))
         elif name in _IDS:
             passed.append((UPSTREAM_REQUEST_ID, value))
