@@ -14,9 +14,11 @@ import msgspec
 
 from gateway.wire.answer import AnswerMeter, Counted, StreamProblem
 from gateway.wire.counts import count_in
+from gateway.wire.mending import mended
 from gateway.wire.packing import unpacked
 from gateway.wire.provider_words import exact, provider_words, table_in, untyped
 from gateway.wire.sse import without_byte_order_mark
+from gateway.wire.text_length import json_length, utf8_length
 from pricing.tokens import Counter, quarter_of_bytes
 from pricing.usage import End, Reading
 
@@ -38,6 +40,7 @@ _BEDROCK: Final[Mapping[str, str]] = {  # the same counts, repeated at the end o
 }
 _BILLED: Final = ("input", "output", "cached", "written")
 _MOST_PASSES = 256
+_BROKEN: Final[Mapping[str, Any]] = {"type": "error"}
 _TEXTS: Final = ("text", "thinking", "partial_json")
 
 _decode: Final = msgspec.json.Decoder(float_hook=exact).decode
@@ -225,15 +228,26 @@ def read_whole_message(
     input_tokens_estimate: int | None = None,
     counter: Counter = quarter_of_bytes,
 ) -> Reading:
-    """Read a whole JSON answer. A 200 that is no answer of this wire is told by the flag `upstream_error`."""
+    """Read a whole JSON answer. A 200 that is no answer of this wire is told by the flag `upstream_error`.
+
+    A body that is cut off is searched for the text and the counts it holds.
+    """
     answer = MessagesAnswer(dialect=dialect, counter=counter)
     if status < 400:
         if content_encoding is not None:
             body = unpacked(body, content_encoding)
-        event = _read(without_byte_order_mark(body))
-        if event is not None:
-            answer.take(event)
+        body = without_byte_order_mark(body)
+        event = _read(body)
+        if event is None:
+            event = table_in(mended(body, _is_message))
+            if event and end == "complete":
+                answer.take(_BROKEN)
+        answer.take(event)
     return answer.reading(status=status, end=end, input_tokens_estimate=input_tokens_estimate)
+
+
+def _is_message(value: object) -> bool:
+    return table_in(value).get("type") == "message"
 
 
 def _read(payload: bytes) -> Mapping[str, Any] | None:
@@ -249,21 +263,13 @@ def _read(payload: bytes) -> Mapping[str, Any] | None:
 
 def _delta_bytes(delta: Mapping[str, Any]) -> int:
     """UTF-8 length of what the model produced in this delta; a signature is none of its text."""
-    return sum(_length(delta.get(name)) for name in _TEXTS)
+    return sum(utf8_length(delta.get(name)) for name in _TEXTS)
 
 
 def _block_bytes(block: Mapping[str, Any]) -> int:
     """UTF-8 length of what the model produced in this block: text, thinking, a tool's name and arguments."""
-    size = _length(block.get("text")) + _length(block.get("thinking"))
+    size = utf8_length(block.get("text")) + utf8_length(block.get("thinking"))
     if block.get("type") in ("tool_use", "server_tool_use"):
-        size += _length(block.get("name"))
-        arguments = block.get("input")
-        if arguments:
-            size += len(msgspec.json.encode(arguments))
+        size += utf8_length(block.get("name"))
+        size += json_length(block.get("input"))
     return size
-
-
-def _length(value: object) -> int:
-    if not isinstance(value, str):
-        return 0
-    return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))

@@ -4,7 +4,6 @@ A stream is read to its end, past `finish_reason` and past `[DONE]`, and passed 
 one usage event that the client did not ask for. Each event is parsed once.
 """
 
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from gateway.wire.answer import NO_FEE_KEYS, AnswerMeter, Counted, StreamProblem
+from gateway.wire.mending import mended
 from gateway.wire.openai_usage import PlainUsage, UsageMerge, decode_plain_usage
 from gateway.wire.packing import unpacked
 from gateway.wire.provider_words import exact, provider_words, table_in, untyped
@@ -41,9 +41,6 @@ DIALECTS: Final = (
     "ollama",
 )
 """Whose variants of the wire are known. Another name is read as plain OpenAI."""
-
-_MAX_MENDED_BYTES = 1 << 20  # of a truncated body that are looked through for text
-_DEEPEST_MENDED = 32
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -373,9 +370,11 @@ def read_whole(
         except _NOT_DECODED:
             event = _parsed(without_byte_order_mark(body))
         if event is None:
-            event = _mended(body)
-            if event is not None and end == "complete":
-                event.error = True
+            value = mended(body, _is_answer)
+            if value is not None:
+                event = _event_of(value)
+                if end == "complete":
+                    event.error = True
     answer = ChatAnswer(dialect=dialect, counter=counter)
     if event is not None:
         answer.take(event)
@@ -551,42 +550,5 @@ def _function_of(value: object) -> _Function:
     return _Function(name=table.get("name"), arguments=table.get("arguments"))
 
 
-# A text that never ends is one token too, so that nothing is searched twice.
-_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+("|\\?\Z)|[{}\[\],]', re.DOTALL)
-
-
-def _mended(body: bytes) -> _Event | None:
-    """What a body that breaks off still tells: it is closed where it broke. None: it was no answer of this wire."""
-    body = body[:_MAX_MENDED_BYTES].lstrip()
-    if body[:1] != b"{":
-        return None
-    closers: list[bytes] = []
-    last_comma: tuple[int, bytes] | None = None  # where it stands, and what closes all that was open there
-    in_text = False
-    for token in _STRUCTURE.finditer(body):
-        text = token[0]
-        if token[1] is not None:
-            in_text = token[1] != b'"'
-        elif text in (b"{", b"["):
-            closers.append(b"}" if text == b"{" else b"]")
-            if len(closers) > _DEEPEST_MENDED:
-                return None
-        elif text in (b"}", b"]"):
-            if not closers:
-                return None
-            closers.pop()
-        elif text == b",":
-            last_comma = (token.start(), b"".join(reversed(closers)))
-    close = b"".join(reversed(closers))
-    tries: list[bytes] = []
-    if in_text:  # it broke inside a text; up to five bytes of an escape may be lost
-        broken = re.sub(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z", b"", body)
-        tries += [body + b'"' + close, broken + b'"' + close]
-    tries.append(body + close)
-    if last_comma is not None:
-        tries.append(body[: last_comma[0]] + last_comma[1])
-    for candidate in tries:
-        value = untyped(candidate)
-        if isinstance(value, dict) and "choices" in value:
-            return _event_of(cast("object", value))
-    return None
+def _is_answer(value: object) -> bool:
+    return isinstance(value, dict) and "choices" in value

@@ -137,3 +137,33 @@ def test_fast_mode_is_priced_as_a_service_tier(usage: dict[str, Any], tier: str)
     counts = {"input_tokens": 3, "output_tokens": 1, **usage}
     _, reading, _ = read(started(**counts) + text("a") + event("message_stop"))
     assert reading.service_tier == tier
+
+
+BODY = json.dumps(
+    {
+        "type": "message",
+        "model": "claude-sonnet-4-6",
+        "content": [{"type": "text", "text": "one two three"}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 120, "output_tokens": 3000},
+    }
+).encode()
+
+
+@pytest.mark.parametrize("cut", range(len(BODY)))
+def test_a_body_that_breaks_off_is_searched_for_what_it_tells(cut: int) -> None:
+    reading = read_whole_message(
+        BODY[:cut], status=200, dialect="anthropic", end="upstream_cut", input_tokens_estimate=9
+    )
+    text = min(max(0, cut - BODY.find(b"one")), len("one two three"))
+    has_input, has_output = b"120," in BODY[:cut], b"3000}" in BODY[:cut]
+    assert (reading.text_bytes, reading.usage.input_total) == (text, 120 if has_input else 9)
+    assert reading.usage.output_total == (3000 if has_output else -(-text // 4))
+    assert "upstream_cut" in reading.flags
+    assert "upstream_error" in read_whole_message(BODY[:cut], status=200, dialect="anthropic").flags
+
+
+def test_arguments_that_are_no_utf8_are_counted() -> None:
+    body = b'{"type":"message","content":[{"type":"tool_use","name":"f","input":{"a":"\\ud83d","b":1.5}}]}'
+    reading = read_whole_message(body, status=200, dialect="anthropic")
+    assert reading.text_bytes == len('f{"a":"\\ud83d","b":1.5}')
