@@ -1,6 +1,7 @@
-"""What the fake provider says when nothing is wrong: scripts of steps, and the pieces they are made of.
+"""What the fake provider says, before any wire words it: scripts of steps, and the pieces they are made of.
 
-A script is a generator of steps that touches nothing; the provider's connection carries them out.
+A script is a generator of steps that touches nothing; the provider's connection carries them out. How an answer is
+spelt is a `Wire`'s affair: one for each endpoint, in the modules beside this one.
 """
 
 import hashlib
@@ -8,7 +9,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+if TYPE_CHECKING:
+    from tests.fakes.memory import Memory
 
 ATTEMPT_HEADER = "x-faregate-attempt"
 CREATED = 1_764_547_200  # the moment every answer says it was made
@@ -21,6 +25,7 @@ class Counts:
     prompt: int = 0
     cached: int = 0
     written: int = 0
+    written_1h: int = 0  # the part of `written` that is kept for an hour
     completion: int = 0
     reasoning: int = 0
 
@@ -48,6 +53,21 @@ class Seen:
     def attempt(self) -> str:
         return self.headers.get(ATTEMPT_HEADER) or f"#{self.number}"
 
+    @property
+    def endpoint(self) -> str:
+        """The path without its query."""
+        return self.path.partition("?")[0]
+
+    @property
+    def keys(self) -> dict[Literal["authorization", "x-api-key"], str]:
+        """The credentials it came with, by the header each was in."""
+        found: dict[Literal["authorization", "x-api-key"], str] = {}
+        if "authorization" in self.headers:
+            found["authorization"] = self.headers["authorization"].removeprefix("Bearer ")
+        if "x-api-key" in self.headers:
+            found["x-api-key"] = self.headers["x-api-key"]
+        return found
+
     def json(self) -> dict[str, Any]:
         """The body as JSON; {} when it is none."""
         try:
@@ -68,6 +88,8 @@ class Send:
     tokens: int = 0  # output tokens that are billed once this is sent
     event: bool = False  # counts as an event of the answer
     reports: bool = False  # carries the true usage
+    ends: bool = False  # nothing that the model says comes after it
+    books: bool = False  # what was counted so far is billed from here on, though no token came yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,216 +126,55 @@ Step = Send | Hold | Wait | End | Drain | Discard
 Script = Iterator[Step]
 
 
-@dataclass(slots=True, kw_only=True)
-class Asked:
-    """A chat request, understood: what a script needs to answer it."""
-
-    seen: Seen
-    argument: str
-    counts: Counts  # changed by the runner as tokens go out; a script may correct it
-    model: str  # the one billed; a script may change it
-    words: tuple[str, ...]
-    finish: str = "stop"
-    stream: bool = False
-    include_usage: bool = False
-    choices: int = 1
-    authorization: str = ""
-    max_bytes: int = 200 * 2**20
-    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-
-    @property
-    def id(self) -> str:
-        return "chatcmpl-" + hashlib.sha256(self.seen.body).hexdigest()[:16]
-
-    @property
-    def text(self) -> str:
-        return "".join(self.words)
-
-
-def usage_object(counts: Counts, **changes: Any) -> dict[str, Any]:
-    """`usage` as OpenAI writes it, then the changes."""
-    prompt: dict[str, Any] = {"cached_tokens": counts.cached, "audio_tokens": 0}
-    if counts.written:
-        prompt["cache_write_tokens"] = counts.written
-    usage: dict[str, Any] = {
-        "prompt_tokens": counts.prompt,
-        "completion_tokens": counts.completion,
-        "total_tokens": counts.prompt + counts.completion,
-        "prompt_tokens_details": prompt,
-        "completion_tokens_details": {"reasoning_tokens": counts.reasoning, "audio_tokens": 0},
-    }
-    return usage | changes
-
-
-def dumps(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def head(status: int, *headers: str, reason: str = "") -> bytes:
-    lines = [
-        f"HTTP/1.1 {status} {reason or REASONS.get(status, 'Unknown')}",
-        *headers,
-        "x-request-id: req_fake",
-    ]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
-
-
-def whole(status: int, body: bytes, *headers: str, content_type: str = "application/json") -> bytes:
-    return head(status, f"content-type: {content_type}", f"content-length: {len(body)}", *headers) + body
-
-
-def chunk(raw: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(raw), raw)
-
-
-LAST_CHUNK = b"0\r\n\r\n"
-REASONS = {
-    200: "OK",
-    204: "No Content",
-    301: "Moved Permanently",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    413: "Payload Too Large",
-    422: "Unprocessable Entity",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    529: "Overloaded",
-}
-SSE_HEAD = head(
-    200,
-    "content-type: text/event-stream; charset=utf-8",
-    "cache-control: no-cache",
-    "transfer-encoding: chunked",
-)
-
-
-def error(status: int, message: str, type_: str, code: str | None, *headers: str) -> bytes:
-    return whole(
-        status, dumps({"error": {"message": message, "type": type_, "param": None, "code": code}}), *headers
-    )
-
-
-# --- good answers -----------------------------------------------------------------------------------------
-
-
-def completion(
-    asked: Asked, *, message: Mapping[str, Any] | None = None, usage: object = None
-) -> dict[str, Any]:
-    """A whole answer as JSON."""
-    said: Mapping[str, Any] = message or {"role": "assistant", "content": asked.text, "refusal": None}
-    return {
-        "id": asked.id,
-        "object": "chat.completion",
-        "created": CREATED,
-        "model": asked.model,
-        "choices": [
-            {"index": i, "message": dict(said), "logprobs": None, "finish_reason": asked.finish}
-            for i in range(asked.choices)
-        ],
-        "usage": usage if usage is not None else usage_object(finished(asked)),
-        "service_tier": "default",
-        "system_fingerprint": "fp_fake",
-    }
-
-
-def finished(asked: Asked) -> Counts:
-    """The counts once the whole answer is out."""
-    c = asked.counts
-    return Counts(
-        prompt=c.prompt,
-        cached=c.cached,
-        written=c.written,
-        completion=c.reasoning + len(asked.words) * asked.choices,
-        reasoning=c.reasoning,
-    )
-
-
-def event(asked: Asked, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    """One chunk of a stream as JSON. Asked for usage, every chunk has a `usage`, null but for the last."""
-    made: dict[str, Any] = {
-        "id": asked.id,
-        "object": "chat.completion.chunk",
-        "created": CREATED,
-        "model": asked.model,
-        "service_tier": "default",
-        "system_fingerprint": "fp_fake",
-        "choices": choices,
-    }
-    if asked.include_usage:
-        made["usage"] = None
-    return made | more
-
-
-def delta(index: int, change: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {"index": index, "delta": dict(change), "logprobs": None, "finish_reason": finish}
-
-
-def data(value: object) -> bytes:
-    return b"data: " + dumps(value) + b"\n\n"
-
-
-DONE = b"data: [DONE]\n\n"
+# --- what the model says ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One event of a stream before it is framed."""
+class Text:
+    """Words for the reader. Each piece is one token; a plain text is one piece."""
 
-    raw: bytes
-    tokens: int = 0
-    kind: Literal["role", "content", "finish", "usage", "done"] = "content"
+    words: str | tuple[str, ...]
 
-
-def events(asked: Asked, *, usage: object = None) -> list[Event]:
-    """A good stream's events."""
-    made = [
-        Event(
-            data(event(asked, [delta(i, {"role": "assistant", "content": "", "refusal": None})])), 0, "role"
-        )
-        for i in range(asked.choices)
-    ]
-    for word in asked.words:
-        made += [Event(data(event(asked, [delta(i, {"content": word})])), 1) for i in range(asked.choices)]
-    made += [
-        Event(data(event(asked, [delta(i, {}, asked.finish)])), 0, "finish") for i in range(asked.choices)
-    ]
-    if asked.include_usage:
-        report = usage if usage is not None else usage_object(finished(asked))
-        made.append(Event(data(event(asked, [], usage=report)), 0, "usage"))
-    made.append(Event(DONE, 0, "done"))
-    return made
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        return (self.words,) if isinstance(self.words, str) else self.words
 
 
-def stream(
-    made: Iterable[Event], *, start: bytes = SSE_HEAD, end: bytes = LAST_CHUNK, slow: float = 1.0
-) -> Script:
-    """Send the events with the pace between them."""
-    yield Send(start)
-    begun = False
-    for one in made:
-        if one.kind != "role":
-            yield Wait("gap" if begun else "first_token", slow)
-            begun = True
-        yield Send(chunk(one.raw), one.tokens, event=True, reports=one.kind == "usage")
-    yield Send(end)
+@dataclass(frozen=True, slots=True)
+class Thought(Text):
+    """Words of its reasoning. They come before everything else of a turn."""
 
 
-def answer(asked: Asked) -> Script:
-    """The good answer, whole or streamed."""
-    yield from answer_slower(asked, 1.0)
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """It asks the client to run a tool."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        return _cut(dumps(self.arguments).decode())
 
 
-def answer_slower(asked: Asked, times: float) -> Script:
-    if asked.stream:
-        yield from stream(events(asked), slow=times)
-        return
-    yield Wait("first_token", times)
-    body = dumps(completion(asked))
-    yield Send(whole(200, body), len(asked.words) * asked.choices, event=True, reports=True)
+@dataclass(frozen=True, slots=True)
+class FreeToolCall:
+    """It asks for a tool whose input is a text of no form (Responses' `custom` tools only)."""
+
+    name: str
+    input: str
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        return _cut(self.input)
+
+
+Part = Text | ToolCall | FreeToolCall
+Turn = tuple[Part, ...]
+
+
+def _cut(text: str, size: int = 12) -> tuple[str, ...]:
+    return tuple(text[at : at + size] for at in range(0, len(text), size)) or ("",)
 
 
 def words_for(body: bytes, count: int) -> tuple[str, ...]:
@@ -334,3 +195,267 @@ def words_for(body: bytes, count: int) -> tuple[str, ...]:
     )
     start = hashlib.sha256(body).digest()[0]
     return tuple(stock[(start + i) % len(stock)] for i in range(count))
+
+
+# --- a request, understood --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked:
+    """A request for work, understood: what a script needs to answer it."""
+
+    seen: Seen
+    wire: "Wire"
+    argument: str  # of the fault
+    counts: Counts  # changed by the runner as tokens go out; a script may correct it
+    model: str  # the one billed; a script may change it
+    turn: Turn
+    ended: bool = False  # its stream got to where the model has said all
+    told: bool = False  # the turn is one that a test asked for
+    hidden: int = 0  # reasoning tokens that nobody sees
+    by: str = "a"  # the provider's name
+    cut_short: bool = False  # the caller's own limit ended the answer
+    stream: bool = False
+    include_usage: bool = False
+    choices: int = 1
+    max_bytes: int = 200 * 2**20
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return self.seen.json()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Every piece of the turn: one token each."""
+        return tuple(piece for part in self.turn for piece in part.pieces)
+
+    @property
+    def thoughts(self) -> int:
+        """Tokens of the turn that are reasoning; the first ones."""
+        return sum(len(part.pieces) for part in self.turn if isinstance(part, Thought))
+
+    @property
+    def calls_tools(self) -> bool:
+        return any(not isinstance(part, Text) for part in self.turn)
+
+    @property
+    def key(self) -> str:
+        """A credential it came with; "" for none."""
+        return next(iter(self.seen.keys.values()), "")
+
+    def id(self, prefix: str, *about: object) -> str:
+        """An id that no other request of any provider gets."""
+        text = f"{self.by} {self.seen.number} {about}".encode() + self.seen.body
+        return prefix + hashlib.sha256(text).hexdigest()[:24]
+
+    def head(self, status: int, *headers: str) -> bytes:
+        return head(status, *self.wire.answer_headers(self.now), *headers)
+
+    def sse_head(self) -> bytes:
+        return self.head(*SSE_HEAD)
+
+    def whole(self, status: int, body: bytes, *headers: str, content_type: str = "application/json") -> bytes:
+        return whole(status, body, *self.wire.answer_headers(self.now), *headers, content_type=content_type)
+
+    def answer(self, usage: object = None) -> bytes:
+        """The good whole answer's body."""
+        return self.wire.body(self, usage)
+
+    def events(self, usage: object = None) -> "list[Event]":
+        """The good stream."""
+        return self.wire.events(self, usage)
+
+    def error(self, status: int, message: str, type_: str, code: str | None, *headers: str) -> bytes:
+        return self.wire.error(status, message, type_, code, *headers)
+
+
+OMITTED = object()  # as a `usage`: leave it out
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream before it is framed."""
+
+    raw: bytes
+    tokens: int = 0
+    kind: Literal["opening", "content", "frame", "finish", "usage", "done"] = "content"
+    books: bool = False
+
+    def send(self, raw: bytes) -> Send:
+        """The step that sends it, framed so."""
+        reports = self.kind == "usage"
+        ends = self.kind in ("finish", "usage")
+        return Send(raw, self.tokens, event=True, reports=reports, ends=ends, books=self.books)
+
+
+class Wire:
+    """How one endpoint is asked and how it answers. These are the ways of most of OpenAI's."""
+
+    free = False  # costs nothing, whatever it says
+    streams = True
+    speaks = True  # what it makes is words, counted as output
+    content_type = "application/json"
+    prompt_name, completion_name = "prompt_tokens", "completion_tokens"
+
+    # --- asking
+
+    def refusal(self, seen: Seen, body: Mapping[str, Any], memory: "Memory") -> bytes | None:
+        """The error for a request that cannot be served as it is."""
+        return None
+
+    def counts(self, body: Mapping[str, Any], memory: "Memory") -> Counts:
+        """What the prompt comes to."""
+        raise NotImplementedError
+
+    def user(self, body: Mapping[str, Any]) -> object:
+        """Whom the request is for, as it says."""
+        return body.get("user")
+
+    def limit(self, body: Mapping[str, Any]) -> object:
+        """The most tokens the caller wants."""
+        return body.get("max_tokens")
+
+    # --- answering
+
+    def answer_headers(self, now: datetime) -> tuple[str, ...]:
+        """What comes with every answer."""
+        return ("x-request-id: req_fake",)
+
+    def usage(self, counts: Counts) -> dict[str, Any]:
+        """The true usage."""
+        raise NotImplementedError
+
+    def body(self, asked: Asked, usage: object) -> bytes:
+        """The good whole answer, with this usage instead of the true one unless it is None."""
+        raise NotImplementedError
+
+    def events(self, asked: Asked, usage: object) -> list[Event]:
+        """The good stream, with this usage at its end instead of the true one unless it is None."""
+        raise NotImplementedError
+
+    def said(self, asked: Asked, memory: "Memory") -> None:
+        """The answer is out, all of it."""
+
+    def error(self, status: int, message: str, type_: str, code: str | None, *headers: str) -> bytes:
+        problem = {"message": message, "type": type_, "param": None, "code": code}
+        return whole(
+            status,
+            dumps({"error": problem}),
+            *self.answer_headers(datetime(2026, 1, 1, tzinfo=UTC)),
+            *headers,
+        )
+
+    def error_body(self) -> bytes:
+        """An error as a whole answer that was promised to be a good one."""
+        problem = {"message": "The model is overloaded", "type": "server_error", "param": None}
+        return dumps({"error": problem | {"code": "overloaded"}})
+
+    def error_event(self, asked: Asked) -> bytes:
+        """An error inside a stream."""
+        return b"data: " + self.error_body() + b"\n\n"
+
+
+def finished(asked: Asked) -> Counts:
+    """The counts once the whole answer is out."""
+    c = asked.counts
+    return Counts(
+        prompt=c.prompt,
+        cached=c.cached,
+        written=c.written,
+        written_1h=c.written_1h,
+        completion=asked.hidden + len(asked.words) * asked.choices,
+        reasoning=asked.hidden + asked.thoughts,
+    )
+
+
+# --- bytes ------------------------------------------------------------------------------------------------
+
+
+def dumps(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def head(status: int, *headers: str, reason: str = "") -> bytes:
+    lines = [f"HTTP/1.1 {status} {reason or REASONS.get(status, 'Unknown')}", *headers]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+
+
+def whole(status: int, body: bytes, *headers: str, content_type: str = "application/json") -> bytes:
+    return head(status, f"content-type: {content_type}", f"content-length: {len(body)}", *headers) + body
+
+
+def chunk(raw: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(raw), raw)
+
+
+LAST_CHUNK = b"0\r\n\r\n"
+SSE_HEAD = (
+    200,
+    "content-type: text/event-stream; charset=utf-8",
+    "cache-control: no-cache",
+    "transfer-encoding: chunked",
+)
+REASONS = {
+    200: "OK",
+    204: "No Content",
+    301: "Moved Permanently",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    413: "Payload Too Large",
+    422: "Unprocessable Entity",
+    426: "Upgrade Required",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    529: "Overloaded",
+}
+
+
+def data(value: object) -> bytes:
+    """An event without a name."""
+    return b"data: " + dumps(value) + b"\n\n"
+
+
+def named(value: Mapping[str, Any]) -> bytes:
+    """An event that is named for its type."""
+    return b"event: " + str(value["type"]).encode() + b"\n" + data(value)
+
+
+# --- good answers -----------------------------------------------------------------------------------------
+
+
+def stream(
+    asked: Asked,
+    made: Iterable[Event],
+    *,
+    start: bytes | None = None,
+    end: bytes = LAST_CHUNK,
+    slow: float = 1.0,
+) -> Script:
+    """Send the events with the pace between them, after the head or another start."""
+    yield Send(asked.sse_head() if start is None else start)
+    begun = False
+    for one in made:
+        if one.kind not in ("opening", "frame"):
+            yield Wait("gap" if begun else "first_token", slow)
+            begun = True
+        yield one.send(chunk(one.raw))
+    yield Send(end)
+
+
+def answer(asked: Asked) -> Script:
+    """The good answer, whole or streamed."""
+    yield from answer_slower(asked, 1.0)
+
+
+def answer_slower(asked: Asked, times: float) -> Script:
+    if asked.stream:
+        yield from stream(asked, asked.events(), slow=times)
+        return
+    yield Wait("first_token", times)
+    raw = asked.whole(200, asked.answer(), content_type=asked.wire.content_type)
+    yield Send(raw, len(asked.words) * asked.choices, event=True, reports=True)

@@ -7,13 +7,14 @@ A fault is known by its number in the list of faults ("U12") or by a word; the a
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from email.utils import format_datetime
 from typing import Any, cast
 
 from tests.fakes.answers import (
     LAST_CHUNK,
-    SSE_HEAD,
+    OMITTED,
     Asked,
     Counts,
     Discard,
@@ -23,23 +24,18 @@ from tests.fakes.answers import (
     Hold,
     Script,
     Send,
+    Text,
     Wait,
     answer,
     answer_slower,
     chunk,
-    completion,
     data,
-    delta,
     dumps,
-    error,
-    event,
-    events,
     finished,
-    head,
     stream,
-    usage_object,
-    whole,
 )
+from tests.fakes.chat import Chat, completion, delta, event, finish_reason, usage_object
+from tests.fakes.responses import Responses
 
 FaultScript = Callable[[Asked], Script]
 FAULTS: dict[str, FaultScript] = {}
@@ -95,7 +91,7 @@ def _close_after_answer(asked: Asked) -> Script:
 @fault("U11", "reset_in_body")
 def _reset_in_body(asked: Asked) -> Script:
     """Reset in the middle of a whole answer."""
-    raw = whole(200, dumps(completion(asked)))
+    raw = asked.whole(200, asked.answer())
     yield Send(raw[: len(raw) - 200], len(asked.words), event=True)
     yield Drain()
     yield End("reset")
@@ -117,17 +113,28 @@ def _close_in_stream(asked: Asked) -> Script:
 
 @fault("U13", "reset_after_role")
 def _reset_after_role(asked: Asked) -> Script:
-    """Reset a stream after its role-only first event."""
+    """Reset a stream before its first content, after what opens it."""
     yield from _first_content_events(asked, 0)
     yield End("reset")
 
 
 def _first_content_events(asked: Asked, count: int) -> Script:
-    made = events(asked)
-    roles = [one for one in made if one.kind == "role"]
-    contents = [one for one in made if one.kind == "content"][:count]
-    yield from stream(roles + contents, end=b"")
+    made = asked.events()
+    yield from stream(asked, made[: _until(made, count)], end=b"")
     yield Drain()
+
+
+def _until(made: list[Event], count: int) -> int:
+    """Where that many content events have gone out; 0: just before the first of them."""
+    places = [place for place, one in enumerate(made) if one.kind == "content"]
+    if count == 0:
+        return places[0] if places else len(made)
+    return places[min(count, len(places)) - 1] + 1
+
+
+def _chat_only(asked: Asked) -> None:
+    if not isinstance(asked.wire, Chat):
+        raise ValueError(f"this fault is for the chat wire, and was asked for at {asked.seen.endpoint}")
 
 
 @fault("U14", "U17", "U18", "U20", "rate_limited")
@@ -135,7 +142,9 @@ def _rate_limited(asked: Asked) -> Script:
     """429 with `retry-after` as the argument says (2); `digits400`: 400 digits; `none`: no header."""
     value = "9" * 400 if asked.argument == "digits400" else asked.argument or "2"
     headers = [] if value == "none" else [f"retry-after: {value}"]
-    yield Send(error(429, "Rate limit reached for requests", "requests", "rate_limit_exceeded", *headers))
+    yield Send(
+        asked.error(429, "Rate limit reached for requests", "requests", "rate_limit_exceeded", *headers)
+    )
 
 
 @fault("U15", "rate_limited_date")
@@ -143,21 +152,23 @@ def _rate_limited_date(asked: Asked) -> Script:
     """429 with `retry-after` as an HTTP date N seconds ahead (3); negative: in the past."""
     when = asked.now + timedelta(seconds=float(asked.argument or 3))
     date = format_datetime(when, usegmt=True)
-    yield Send(error(429, "Rate limit reached", "requests", "rate_limit_exceeded", f"retry-after: {date}"))
+    yield Send(
+        asked.error(429, "Rate limit reached", "requests", "rate_limit_exceeded", f"retry-after: {date}")
+    )
 
 
 @fault("U16", "rate_limited_ms")
 def _rate_limited_ms(asked: Asked) -> Script:
     """429 with `retry-after-ms: N` (250) and a `retry-after` that differs."""
     headers = (f"retry-after-ms: {asked.argument or 250}", "retry-after: 9")
-    yield Send(error(429, "Rate limit reached", "requests", "rate_limit_exceeded", *headers))
+    yield Send(asked.error(429, "Rate limit reached", "requests", "rate_limit_exceeded", *headers))
 
 
 @fault("U19", "quota_gone")
 def _quota_gone(asked: Asked) -> Script:
     """429 that means the account has no money left."""
     message = "You exceeded your current quota, please check your plan and billing details."
-    yield Send(error(429, message, "insufficient_quota", "insufficient_quota"))
+    yield Send(asked.error(429, message, "insufficient_quota", "insufficient_quota"))
 
 
 @fault("U21", "U22", "U23", "U24", "status")
@@ -165,19 +176,19 @@ def _status(asked: Asked) -> Script:
     """The HTTP status N (500), with account details and a piece of the key in the message."""
     status = int(asked.argument or 500)
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    key = asked.authorization.removeprefix("Bearer ")
+    key = asked.key
     message = (
         f"Fake failure {status} for organization org-canary1234567890 with key {key[:8]}...{key[-4:]}; "
         f"full key {key}. Please retry."
     )
-    yield Send(error(status, message, kind, f"fake_{status}"))
+    yield Send(asked.error(status, message, kind, f"fake_{status}"))
 
 
 @fault("context_length")
 def _context_length(asked: Asked) -> Script:
     """400 context_length_exceeded."""
     message = f"This model's maximum context length is 10 tokens. Your messages had {asked.counts.prompt}."
-    yield Send(error(400, message, "invalid_request_error", "context_length_exceeded"))
+    yield Send(asked.error(400, message, "invalid_request_error", "context_length_exceeded"))
 
 
 @fault("late_head")
@@ -189,35 +200,37 @@ def _late_head(asked: Asked) -> Script:
 
 @fault("U28", "U29", "late_token")
 def _late_token(asked: Asked) -> Script:
-    """Head and role event at once, the first content when released (a whole answer: nothing till then)."""
+    """What opens a stream at once, its first content when released (a whole answer: nothing till then)."""
     if not asked.stream:
         yield from _late_head(asked)
         return
-    made = events(asked)
-    roles = [one for one in made if one.kind == "role"]
-    yield from stream(roles, end=b"")
+    made = asked.events()
+    at = _until(made, 0)
+    yield from stream(asked, made[:at], end=b"")
     yield Hold()
-    yield from stream(made[len(roles) :], start=b"")
+    yield from stream(asked, made[at:], start=b"")
 
 
 @fault("U30", "stall")
 def _stall(asked: Asked) -> Script:
     """Stop after N content events (5) until released; then go on to the good end."""
-    made = events(asked)
-    before = sum(1 for one in made if one.kind == "role") + int(asked.argument or 5)
-    yield from stream(made[:before], end=b"")
+    made = asked.events()
+    before = _until(made, int(asked.argument or 5))
+    yield from stream(asked, made[:before], end=b"")
     yield Hold()
-    yield from stream(made[before:], start=b"")
+    yield from stream(asked, made[before:], start=b"")
 
 
 @fault("U31", "drip")
 def _drip(asked: Asked) -> Script:
     """One byte at a time for ever, at the pace's drip."""
     if asked.stream:
-        yield from stream([one for one in events(asked) if one.kind == "role"], end=b"")
+        _chat_only(asked)
+        made = asked.events()
+        yield from stream(asked, made[: _until(made, 0)], end=b"")
         line = data(event(asked, [delta(0, {"content": "drop "})]))
     else:
-        yield Send(head(200, "content-type: application/json", "transfer-encoding: chunked"))
+        yield Send(asked.head(200, "content-type: application/json", "transfer-encoding: chunked"))
         yield Send(chunk(b"{"))
         line = b" "
     while True:
@@ -229,14 +242,14 @@ def _drip(asked: Asked) -> Script:
 
 @fault("U32", "no_finish")
 def _no_finish(asked: Asked) -> Script:
-    """A stream ending cleanly without finish_reason and [DONE]; `close`: framed by the connection's end."""
-    made = [one for one in events(asked) if one.kind in ("role", "content")]
+    """A stream ending cleanly without what ends it; `close`: framed by the connection's end."""
+    made = [one for one in asked.events() if one.kind in ("opening", "content", "frame")]
     if asked.argument != "close":
-        yield from stream(made)
+        yield from stream(asked, made)
         return
-    yield Send(head(200, "content-type: text/event-stream", "connection: close"))
+    yield Send(asked.head(200, "content-type: text/event-stream", "connection: close"))
     for one in made:
-        yield Send(one.raw, one.tokens, event=True)
+        yield one.send(one.raw)
     yield End("close")
 
 
@@ -244,30 +257,30 @@ def _no_finish(asked: Asked) -> Script:
 def _connection_close(asked: Asked) -> Script:
     """A good stream or body framed by the connection's end."""
     if asked.stream:
-        yield Send(head(200, "content-type: text/event-stream", "connection: close"))
-        for one in events(asked):
-            yield Send(one.raw, one.tokens, event=True, reports=one.kind == "usage")
+        yield Send(asked.head(200, "content-type: text/event-stream", "connection: close"))
+        for one in asked.events():
+            yield one.send(one.raw)
     else:
-        yield Send(head(200, "content-type: application/json", "connection: close"))
-        yield Send(dumps(completion(asked)), len(asked.words) * asked.choices, event=True, reports=True)
+        yield Send(asked.head(200, "content-type: application/json", "connection: close"))
+        yield Send(asked.answer(), len(asked.words) * asked.choices, event=True, reports=True)
     yield End("close")
 
 
 @fault("U33", "no_usage")
 def _no_usage(asked: Asked) -> Script:
-    """[DONE], and no usage though it was asked for; whole: no `usage` at all."""
+    """The good end, and no usage though it was asked for; whole: no `usage` at all."""
     if asked.stream:
-        yield from stream(one for one in events(asked) if one.kind != "usage")
+        yield from stream(asked, asked.events(OMITTED))
         return
-    body = completion(asked)
-    del body["usage"]
-    yield Send(whole(200, dumps(body)), len(asked.words) * asked.choices, event=True)
+    raw = asked.whole(200, asked.answer(OMITTED))
+    yield Send(raw, len(asked.words) * asked.choices, event=True)
 
 
 @fault("U34", "usage_order")
 def _usage_order(asked: Asked) -> Script:
-    """The usage event `after_done` (default), `twice`, or a second time with `lower` counts."""
-    made = events(asked)
+    """Chat: the usage event `after_done` (default), `twice`, or a second time with `lower` counts."""
+    _chat_only(asked)
+    made = asked.events()
     usage = [one for one in made if one.kind == "usage"]
     rest = [one for one in made if one.kind not in ("usage", "done")]
     done = [one for one in made if one.kind == "done"]
@@ -279,15 +292,16 @@ def _usage_order(asked: Asked) -> Script:
         "twice": rest + usage + usage + done,
         "lower": rest + usage + lower + done,
     }
-    yield from stream(order[asked.argument or "after_done"])
+    yield from stream(asked, order[asked.argument or "after_done"])
 
 
 @fault("growing_usage")
 def _growing_usage(asked: Asked) -> Script:
-    """Usage on every event, growing, as vLLM's continuous_usage_stats."""
+    """Chat: usage on every event, growing, as vLLM's continuous_usage_stats."""
+    _chat_only(asked)
     so_far = 0
     made: list[Event] = []
-    for one in events(asked):
+    for one in asked.events():
         so_far += one.tokens
         if one.kind in ("done", "usage"):
             made.append(one)
@@ -297,21 +311,22 @@ def _growing_usage(asked: Asked) -> Script:
             Counts(prompt=asked.counts.prompt, cached=asked.counts.cached, completion=so_far)
         )
         made.append(Event(data(value), one.tokens, "usage" if one.kind == "finish" else one.kind))
-    yield from stream(made)
+    yield from stream(asked, made)
 
 
 @fault("empty_choices")
 def _empty_choices(asked: Asked) -> Script:
-    """A first event with empty `choices` and no usage, as Azure's content filter sends."""
+    """Chat: a first event with empty `choices` and no usage, as Azure's content filter sends."""
+    _chat_only(asked)
     first = event(asked, [], prompt_filter_results=[{"prompt_index": 0, "content_filter_results": {}}])
     first.pop("usage", None)
-    yield from stream([Event(data(first), 0, "role"), *events(asked)])
+    yield from stream(asked, [Event(data(first), 0, "opening"), *asked.events()])
 
 
 @fault("U36", "sse")
 def _sse(asked: Asked) -> Script:
     """A good stream spelt unusually: no_space, crlf, cr, bom, comments, event_lines, ids, multi_line."""
-    made = events(asked)
+    made = asked.events()
 
     def spelt(n: int, raw: bytes) -> bytes:
         line = raw[:-2]
@@ -319,9 +334,9 @@ def _sse(asked: Asked) -> Script:
             case "no_space":
                 return line.replace(b"data: ", b"data:", 1) + b"\n\n"
             case "crlf":
-                return line + b"\r\n\r\n"
+                return raw.replace(b"\n", b"\r\n")
             case "cr":
-                return line + b"\r\r"
+                return raw.replace(b"\n", b"\r")
             case "bom":
                 return (b"\xef\xbb\xbf" if n == 0 else b"") + raw
             case "comments":
@@ -331,51 +346,53 @@ def _sse(asked: Asked) -> Script:
             case "ids":
                 return b"id: %d\nretry: 10\n" % n + raw
             case "multi_line":
-                return line.replace(b',"choices"', b'\ndata: ,"choices"', 1) + b"\n\n"
+                return line.replace(b',"', b'\ndata: ,"', 1) + b"\n\n"
             case other:
                 raise ValueError(f"unknown spelling {other!r}")
 
-    yield from stream(Event(spelt(n, one.raw), one.tokens, one.kind) for n, one in enumerate(made))
+    spelt_so = [replace(one, raw=spelt(n, one.raw)) for n, one in enumerate(made)]
+    yield from stream(asked, spelt_so)
 
 
 @fault("U37", "cut")
 def _cut(asked: Asked) -> Script:
     """The stream's bytes cut at byte N into two pieces of their own; `every`: each byte by itself."""
-    raw = b"".join(one.raw for one in events(asked))
+    raw = b"".join(one.raw for one in asked.events())
+    reports = any(one.kind == "usage" for one in asked.events())
     at = asked.argument or "every"
     if at == "every":
         pieces = [raw[i : i + 1] for i in range(len(raw))]
     else:
         pieces = [raw[: int(at)], raw[int(at) :]]
-    yield Send(SSE_HEAD)
+    yield Send(asked.sse_head())
     yield Drain()
     for piece in pieces:
         if piece:
             yield Send(chunk(piece))
             yield Drain()
-    yield Send(LAST_CHUNK, len(asked.words) * asked.choices, event=True, reports=asked.include_usage)
+    yield Send(LAST_CHUNK, len(asked.words) * asked.choices, event=True, reports=reports, ends=True)
 
 
 @fault("U38", "not_json")
 def _not_json(asked: Asked) -> Script:
     """One event that is not JSON, after N content events (2); it holds canary text."""
-    made = events(asked)
-    at = sum(1 for one in made if one.kind == "role") + int(asked.argument or 2)
-    yield from stream([*made[:at], Event(b"data: {canary-answer-text: broken\n\n", 0), *made[at:]])
+    made = asked.events()
+    at = _until(made, int(asked.argument or 2))
+    yield from stream(asked, [*made[:at], Event(b"data: {canary-answer-text: broken\n\n", 0), *made[at:]])
 
 
 @fault("U39", "truncated_json")
 def _truncated_json(asked: Asked) -> Script:
     """200 with a JSON body cut short, and a content-length that agrees."""
-    body = dumps(completion(asked))
-    yield Send(whole(200, body[: len(body) // 2]), len(asked.words), event=True)
+    body = asked.answer()
+    yield Send(asked.whole(200, body[: len(body) // 2]), len(asked.words), event=True)
 
 
 @fault("U40", "html")
 def _html(asked: Asked) -> Script:
     """200 with an HTML page."""
     page = b"<!doctype html><title>Sign in</title><p>canary-answer-text: accept the terms to go on</p>"
-    yield Send(whole(200, page, content_type="text/html; charset=utf-8"), event=True)
+    yield Send(asked.whole(200, page, content_type="text/html; charset=utf-8"), event=True)
 
 
 @fault("U41", "error_in_body")
@@ -391,22 +408,31 @@ def _error_in_stream(asked: Asked) -> Script:
 
 
 def _error_after(asked: Asked, count: int) -> Script:
-    problem = {
-        "error": {
-            "message": "The model is overloaded",
-            "type": "server_error",
-            "param": None,
-            "code": "overloaded",
-        }
-    }
     if not asked.stream:
-        yield Send(whole(200, dumps(problem)), event=True)
+        yield Send(asked.whole(200, asked.wire.error_body()), event=True)
         return
     if count:
         yield from _first_content_events(asked, count)
     else:
-        yield Send(SSE_HEAD)
-    yield Send(chunk(data(problem)), event=True)
+        yield Send(asked.sse_head())
+    yield Send(chunk(asked.wire.error_event(asked)), event=True)
+    yield Send(LAST_CHUNK)
+
+
+@fault("response_failed")
+def _response_failed(asked: Asked) -> Script:
+    """Responses: a stream with `response.failed` and this code (server_error) after two content events."""
+    if not isinstance(asked.wire, Responses):
+        raise ValueError(f"this fault is for the responses wire, and was asked for at {asked.seen.endpoint}")
+    code = asked.argument or "server_error"
+    if not asked.stream:
+        problem = {"code": code, "message": f"Fake failure: {code}"}
+        body = asked.wire.state(asked, "failed", error=problem)
+        yield Send(asked.whole(200, dumps(body)), event=True)
+        return
+    yield from _first_content_events(asked, 2)
+    number = _until(asked.events(), 2)
+    yield Send(chunk(asked.wire.failed_event(asked, number, code)), event=True)
     yield Send(LAST_CHUNK)
 
 
@@ -414,13 +440,13 @@ def _error_after(asked: Asked, count: int) -> Script:
 def _empty(asked: Asked) -> Script:
     """`body` (default): 200 with an empty body; `204`; `301`, or a URL: a redirect to it."""
     if asked.argument == "204":
-        yield Send(head(204))
+        yield Send(asked.head(204))
     elif asked.argument and asked.argument != "body":
-        target = "http://other.invalid/v1/chat/completions" if asked.argument == "301" else asked.argument
-        yield Send(head(301, f"location: {target}", "content-length: 0"))
+        target = f"http://other.invalid{asked.seen.endpoint}" if asked.argument == "301" else asked.argument
+        yield Send(asked.head(301, f"location: {target}", "content-length: 0"))
     else:
         kind = "text/event-stream" if asked.stream else "application/json"
-        yield Send(whole(200, b"", content_type=kind))
+        yield Send(asked.whole(200, b"", content_type=kind))
 
 
 @fault("U43", "endless_line")
@@ -438,52 +464,55 @@ def _endless_line(asked: Asked) -> Script:
 
 @fault("flood")
 def _flood(asked: Asked) -> Script:
-    """A good stream of about N bytes (200 MiB) in events of 16 KiB, for slow readers."""
+    """Chat: a good stream of about N bytes (200 MiB) in events of 16 KiB, for slow readers."""
+    _chat_only(asked)
     left = int(asked.argument or asked.max_bytes)
-    made = events(asked)
+    made = asked.events()
     big = data(event(asked, [delta(0, {"content": "flood " * 2_700})]))
-    roles = [one for one in made if one.kind == "role"]
-    yield from stream(roles, end=b"")
+    at = _until(made, 0)
+    yield from stream(asked, made[:at], end=b"")
     while left > 0:
         yield Send(chunk(big), event=True)
         left -= len(big)
-    yield from stream(made[len(roles) :], start=b"")
+    yield from stream(asked, made[at:], start=b"")
 
 
 @fault("U44", "headers")
 def _headers(asked: Asked) -> Script:
     """`big` (default): one header of 300 KB; `many`: 500 headers."""
-    body = dumps(completion(asked))
+    body = asked.answer()
     if asked.argument == "many":
-        yield Send(whole(200, body, *(f"x-filler-{i}: {i}" for i in range(500))))
+        yield Send(asked.whole(200, body, *(f"x-filler-{i}: {i}" for i in range(500))))
     else:
-        yield Send(whole(200, body, "x-filler: " + "y" * 300_000))
+        yield Send(asked.whole(200, body, "x-filler: " + "y" * 300_000))
 
 
 @fault("U45", "gzip")
 def _gzip(asked: Asked) -> Script:
     """`bomb` (default): 250 KB that unpack to 256 MiB; `nested`: gzip twice; `plain`: the good answer."""
-    body = dumps(completion(asked))
+    body = asked.answer()
     if asked.argument == "plain":
         packed = gzip.compress(body, mtime=0)
-        yield Send(whole(200, packed, "content-encoding: gzip"), len(asked.words), event=True, reports=True)
+        yield Send(
+            asked.whole(200, packed, "content-encoding: gzip"), len(asked.words), event=True, reports=True
+        )
     elif asked.argument == "nested":
         packed = gzip.compress(gzip.compress(body, mtime=0), mtime=0)
-        yield Send(whole(200, packed, "content-encoding: gzip, gzip"), len(asked.words), event=True)
+        yield Send(asked.whole(200, packed, "content-encoding: gzip, gzip"), len(asked.words), event=True)
     else:
         bomb = gzip.compress(b" " * 2**20, mtime=0) * 256  # members after one another are one valid body
         kind = "text/event-stream" if asked.stream else "application/json"
         yield Send(
-            whole(200, bomb, "content-encoding: gzip", content_type=kind), len(asked.words), event=True
+            asked.whole(200, bomb, "content-encoding: gzip", content_type=kind), len(asked.words), event=True
         )
 
 
 @fault("U46", "length")
 def _length(asked: Asked) -> Script:
     """A wrong content-length: `short` (default) or `long` by 10 bytes; `long` then closes."""
-    body = dumps(completion(asked))
+    body = asked.answer()
     stated = len(body) + (10 if asked.argument == "long" else -10)
-    yield Send(head(200, "content-type: application/json", f"content-length: {stated}"))
+    yield Send(asked.head(200, "content-type: application/json", f"content-length: {stated}"))
     yield Send(body, len(asked.words), event=True)
     yield Drain()
     yield End("close")
@@ -505,52 +534,54 @@ def _stray_headers(asked: Asked) -> Script:
         "x-ratelimit-remaining-requests: 99",
     )
     if asked.stream:
-        start = head(200, "content-type: text/event-stream", "transfer-encoding: chunked", *stray)
-        yield from stream(events(asked), start=start)
+        start = asked.head(200, "content-type: text/event-stream", "transfer-encoding: chunked", *stray)
+        yield from stream(asked, asked.events(), start=start)
     else:
-        yield Send(whole(200, dumps(completion(asked)), *stray), len(asked.words), event=True, reports=True)
+        yield Send(asked.whole(200, asked.answer(), *stray), len(asked.words), event=True, reports=True)
 
 
 @fault("U48", "usage")
 def _usage(asked: Asked) -> Script:
     """An odd usage: negative (default), float, string, null, huge, cached_over, mismatch, bool, list."""
-    true = usage_object(finished(asked))
-    p, c = cast("int", true["prompt_tokens"]), cast("int", true["completion_tokens"])
+    true = asked.wire.usage(finished(asked))
+    prompt, completed = asked.wire.prompt_name, asked.wire.completion_name
+    p, c = cast("int", true[prompt]), cast("int", true[completed])
+    total = {"total_tokens": c - 5} if "total_tokens" in true else {}
     report: object
     match asked.argument or "negative":
         case "negative":
-            report = true | {"prompt_tokens": -5, "total_tokens": c - 5}
+            report = true | {prompt: -5} | total
         case "float":
-            report = true | {"prompt_tokens": float(p), "completion_tokens": float(c)}
+            report = true | {prompt: float(p), completed: float(c)}
         case "string":
-            report = true | {"prompt_tokens": str(p), "completion_tokens": str(c)}
+            report = true | {prompt: str(p), completed: str(c)}
         case "null":
-            report = {"prompt_tokens": None, "completion_tokens": None, "total_tokens": None}
+            report = dict.fromkeys((prompt, completed, *total))
         case "huge":
-            report = true | {"completion_tokens": 10**30}
-        case "cached_over":
+            report = true | {completed: 10**30}
+        case "cached_over" if f"{prompt}_details" in true:
             asked.counts.cached = p  # clamped: all of the prompt counts as cached
-            report = true | {"prompt_tokens_details": {"cached_tokens": p + 50}}
-        case "mismatch":
+            report = true | {f"{prompt}_details": {"cached_tokens": p + 50}}
+        case "mismatch" if total:
             report = true | {"total_tokens": p + c + 7}
         case "bool":
-            report = true | {"prompt_tokens": True}
+            report = true | {prompt: True}
         case "list":
             report = [1, 2, 3]
         case other:
-            raise ValueError(f"unknown usage {other!r}")
+            raise ValueError(f"no usage {other!r} at {asked.seen.endpoint}")
     if asked.stream:
-        yield from stream(events(asked, usage=report))
+        yield from stream(asked, asked.events(report))
     else:
-        body = dumps(completion(asked, usage=report))
-        yield Send(whole(200, body), len(asked.words) * asked.choices, event=True, reports=True)
+        raw = asked.whole(200, asked.answer(report))
+        yield Send(raw, len(asked.words) * asked.choices, event=True, reports=True)
 
 
 @fault("reasoning")
 def _reasoning(asked: Asked) -> Script:
     """A good answer that thought first: N reasoning tokens (7), counted inside the completion."""
-    asked.counts.reasoning = int(asked.argument or 7)
-    asked.counts.completion = asked.counts.reasoning
+    asked.hidden = int(asked.argument or 7)
+    asked.counts.reasoning = asked.counts.completion = asked.hidden
     yield from answer(asked)
 
 
@@ -563,36 +594,38 @@ def _model(asked: Asked) -> Script:
 
 @fault("U50", "shape")
 def _shape(asked: Asked) -> Script:
-    """Good answers of other shapes: tool_calls (100 mixed deltas), refusal, logprobs, reasoning_text."""
+    """Chat: good answers of other shapes: tool_calls (100 mixed deltas), refusal, logprobs, reasoning_text."""
+    _chat_only(asked)
     kind = asked.argument or "tool_calls"
-    if kind == "tool_calls":
-        asked.finish = "tool_calls"
     pieces, message = _shape_pieces(asked, kind)
-    asked.words = tuple("x" for _ in pieces)  # one token a piece
+    asked.turn = (Text(tuple("x" for _ in pieces)),)  # one token a piece
     asked.choices = 1
+    finish = "tool_calls" if kind == "tool_calls" else finish_reason(asked)
     if not asked.stream:
         body = completion(asked, message={"role": "assistant", "content": None} | message)
+        body["choices"][0]["finish_reason"] = finish
         if kind == "logprobs":
             shown = [one for piece in pieces for one in piece["logprobs"]["content"]]
             body["choices"][0]["logprobs"] = {"content": shown, "refusal": None}
-        yield Send(whole(200, dumps(body)), len(pieces), event=True, reports=True)
+        yield Send(asked.whole(200, dumps(body)), len(pieces), event=True, reports=True)
         return
-    frame = events(asked)
-    made = [one for one in frame if one.kind == "role"]
+    frame = asked.events()
+    made = [one for one in frame if one.kind == "opening"]
     made += [Event(data(event(asked, [piece])), 1) for piece in pieces]
-    made += [one for one in frame if one.kind in ("finish", "usage", "done")]
-    yield from stream(made)
+    made.append(Event(data(event(asked, [delta(0, {}, finish)])), kind="finish"))
+    made += [one for one in frame if one.kind in ("usage", "done")]
+    yield from stream(asked, made)
 
 
 def _shape_pieces(asked: Asked, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The choices of each event of that shape, and the message of the whole answer."""
     words = asked.words
     if kind == "refusal":
-        return [delta(0, {"refusal": word}) for word in words], {"refusal": asked.text}
+        return [delta(0, {"refusal": word}) for word in words], {"refusal": "".join(asked.words)}
     if kind == "reasoning_text":
         thought = [delta(0, {"reasoning_content": word}) for word in words]
         said = [delta(0, {"content": word}) for word in words]
-        return thought + said, {"reasoning_content": asked.text, "content": asked.text}
+        return thought + said, {"reasoning_content": "".join(asked.words), "content": "".join(asked.words)}
     if kind == "logprobs":
         made: list[dict[str, Any]] = []
         for word in words:
@@ -600,7 +633,7 @@ def _shape_pieces(asked: Asked, kind: str) -> tuple[list[dict[str, Any]], dict[s
             made.append(
                 delta(0, {"content": word}) | {"logprobs": {"content": [probability], "refusal": None}}
             )
-        return made, {"content": asked.text}
+        return made, {"content": "".join(asked.words)}
     if kind != "tool_calls":
         raise ValueError(f"unknown shape {kind!r}")
     pieces: list[dict[str, Any]] = []
@@ -631,7 +664,7 @@ def _shape_pieces(asked: Asked, kind: str) -> tuple[list[dict[str, Any]], dict[s
 def _early_413(asked: Asked) -> Script:
     """413 before the body is read; then throw the body away until the caller goes, or `close`, `reset`."""
     message = "Request body too large"
-    yield Send(error(413, message, "invalid_request_error", "request_too_large", "connection: close"))
+    yield Send(asked.error(413, message, "invalid_request_error", "request_too_large", "connection: close"))
     yield Drain()
     if asked.argument in ("close", "reset"):
         yield End(asked.argument)

@@ -1,4 +1,4 @@
-"""A small provider that speaks OpenAI's chat wire, shows every fault on demand and keeps its own bill.
+"""A small provider that speaks OpenAI's and Anthropic's wires, shows every fault on demand and keeps its own bill.
 
 It is a plain asyncio HTTP/1.1 server that writes each byte itself, because half of what it must do no HTTP
 library would agree to. An answer is a *script*: a generator of steps (send, hold, reset, close, ...) that
@@ -9,10 +9,14 @@ touches nothing; one runner carries the steps out. A fault is another script.
         ...                               # provider.base_url is http://127.0.0.1:PORT/v1
         provider.seen[-1].headers, provider.bill()
 
+What the model says can be told too, one turn for each request that offers tools; every other request gets words:
+
+    provider.turns([ToolCall("look_up", {"q": "fares"}), Text("done")])
+
 Who decides which fault a request gets, first match: the header `x-fake-fault: NAME`; a body whose `user`
-is `fault:NAME` (`fault:NAME@b` is for the provider called b alone; what follows a blank is the tag); `next`;
-`always`. A name is a number of the list of faults ("U12") or a word ("reset_in_stream"), with an argument
-after a colon: "status:503".
+(Anthropic's `metadata.user_id`) is `fault:NAME` (`fault:NAME@b` is for the provider called b alone; what follows
+a blank is the tag); `next`; `always`. A name is a number of the list of faults ("U12") or a word
+("reset_in_stream"), with an argument after a colon: "status:503".
 `python tests/fakes/provider.py --help` lists them all.
 
 The bill is arithmetic of its own: nothing of the product is imported here. An attempt is known by the header
@@ -21,14 +25,13 @@ The bill is arithmetic of its own: nothing of the product is imported here. An a
 
 import argparse
 import asyncio
-import hashlib
 import os
 import re
 import signal
 import socket
 import struct
 import sys
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,20 +52,42 @@ from tests.fakes.answers import (
     Drain,
     End,
     Hold,
+    Part,
     Script,
     Seen,
     Send,
+    Text,
+    Thought,
+    Turn,
     Wait,
+    Wire,
     answer,
     dumps,
-    error,
+    head,
     whole,
     words_for,
 )
+from tests.fakes.chat import Chat, TextCompletions
 from tests.fakes.faults import FAULTS, ON_HEADERS, known, split
+from tests.fakes.memory import Memory
+from tests.fakes.messages import CountTokens, Messages
+from tests.fakes.responses import Responses, later
+from tests.fakes.whole_answers import Embeddings, Moderations, Speech
 
 FAULT_HEADER = "x-fake-fault"
-CACHE_ENTRIES = 20_000  # prefixes remembered; the oldest go first
+
+RESPONSES = Responses()
+WIRES: dict[str, Wire] = {
+    "/v1/chat/completions": Chat(),
+    "/v1/completions": TextCompletions(),
+    "/v1/messages": Messages(),
+    "/v1/messages/count_tokens": CountTokens(),
+    "/v1/responses": RESPONSES,
+    "/v1/embeddings": Embeddings(),
+    "/v1/moderations": Moderations(),
+    "/v1/audio/speech": Speech(),
+}
+"""What a POST to each path speaks."""
 
 TlsKind = Literal["good", "expired", "self_signed", "wrong_host", "stalls"]
 
@@ -78,16 +103,19 @@ class Prices:
     output: str
     input_cached: str | None = None  # None: as `input`
     cache_write: str | None = None  # None: as `input`
+    cache_write_1h: str | None = None  # None: as `cache_write`
     output_reasoning: str | None = None  # None: as `output`
 
     def charge(self, counts: "Counts") -> int:
         """Pico-dollars, exact; a rest is rounded half to even."""
         pico_a_token = Fraction(10**12, 10**6)
         written = min(counts.written, counts.prompt - counts.cached)
+        kept = min(counts.written_1h, written)
         total = (
             (counts.prompt - counts.cached - written) * Fraction(self.input)
             + counts.cached * Fraction(self.input_cached or self.input)
-            + written * Fraction(self.cache_write or self.input)
+            + (written - kept) * Fraction(self.cache_write or self.input)
+            + kept * Fraction(self.cache_write_1h or self.cache_write or self.input)
             + (counts.completion - counts.reasoning) * Fraction(self.output)
             + counts.reasoning * Fraction(self.output_reasoning or self.output)
         )
@@ -126,7 +154,7 @@ class FakeProvider:
         name: str = "a",
         prices: Mapping[str, Prices] | None = None,
         default_prices: Prices = Prices(input="1", input_cached="0.1", output="4"),
-        api_key: str | None = None,  # given: any other bearer key gets 401
+        api_key: str | None = None,  # given: any other key gets 401, in whichever header it comes
         models: Sequence[str] = (),
         answer_tokens: int = 8,
         pace: Pace = Pace(),
@@ -152,10 +180,10 @@ class FakeProvider:
         self.connections_made = 0
         self.problems: list[Exception] = []  # mistakes in a fault's use; the first is raised by `stop`
         self._numbers = 0
-        self._block_bytes = cache_block_tokens * 4
-        self._cache: OrderedDict[bytes, None] = OrderedDict()
+        self.memory = Memory(name=name, block_bytes=cache_block_tokens * 4)
         self._kept: dict[str, bytes] = {}  # idempotency key -> the whole answer given for it
         self._queue: deque[str] = deque()
+        self._turns: deque[Turn] = deque()
         self._always: str | None = None
         self._released = asyncio.Event()
         self._changed = asyncio.Event()
@@ -234,6 +262,22 @@ class FakeProvider:
         if fault is not None:
             known(fault)
         self._always = fault
+
+    def turns(self, said: Sequence[Part | Sequence[Part]]) -> None:
+        """What the model says next, to requests that offer tools: a part or a list of parts each.
+
+        A turn that does not reach its caller whole is said again to the next one.
+        """
+        for one in said:
+            turn = tuple(one) if isinstance(one, Sequence) else (one,)
+            thoughts = [isinstance(part, Thought) for part in turn]
+            if thoughts != sorted(thoughts, reverse=True):
+                raise ValueError("thoughts come first in a turn")
+            self._turns.append(turn)
+
+    @property
+    def turns_left(self) -> int:
+        return len(self._turns)
 
     def release(self) -> None:
         """Let every answer that is held go on."""
@@ -326,9 +370,8 @@ class FakeProvider:
         name = name or self._always
         return name if name and split(name)[0] in ON_HEADERS else None
 
-    def fault_for(self, seen: Seen, body: Mapping[str, Any]) -> str:
-        """The fault of a request whose body is read; sets its tag. `none` for none."""
-        user = body.get("user")
+    def fault_for(self, seen: Seen, user: object) -> str:
+        """The fault of a request for this user whose body is read; sets its tag. `none` for none."""
         words = user.split(" ", 1) if isinstance(user, str) else [""]
         chosen: str | None = None
         if words[0].startswith("fault:"):
@@ -349,38 +392,47 @@ class FakeProvider:
 
     def script(self, seen: Seen, known_fault: str | None) -> "tuple[Script, Asked | None]":
         """The answer to one request, and, of a chat, what was understood of it."""
-        path = seen.path.partition("?")[0]
+        path = seen.endpoint
         if path == "/__bill":
             return iter([Send(whole(200, dumps(self.bill())))]), None
         if path == "/__seen":
             return iter([Send(whole(200, dumps([_described(one) for one in self.seen])))]), None
         body = seen.json()
-        name = known_fault or self.fault_for(seen, body)
+        wire = WIRES.get(path) if seen.method == "POST" else None
+        speaks = wire or _nearest(path)
+        name = known_fault or self.fault_for(seen, speaks.user(body))
         seen.fault = "" if name == "none" else name
-        if self.api_key is not None and seen.headers.get("authorization") != f"Bearer {self.api_key}":
-            return iter(
-                [Send(error(401, "Incorrect API key provided", "invalid_request_error", "invalid_api_key"))]
-            ), None
-        if seen.method == "GET" and path == "/v1/models":
-            listed = [
-                {"id": m, "object": "model", "created": CREATED, "owned_by": "fake"} for m in self.models
-            ]
-            return iter([Send(whole(200, dumps({"object": "list", "data": listed})))]), None
-        if seen.method != "POST" or path != "/v1/chat/completions":
-            return iter(
-                [Send(error(404, f"Invalid URL ({seen.method} {path})", "invalid_request_error", None))]
-            ), None
+        if self.api_key is not None and self.api_key not in seen.keys.values():
+            kind, code = "invalid_request_error", "invalid_api_key"
+            return iter([Send(speaks.error(401, "Incorrect API key provided", kind, code))]), None
+        if wire is None:
+            return iter([Send(self._plain_answer(seen, speaks))]), None
         key = seen.headers.get("idempotency-key")
         if key is not None and key in self._kept:
             return iter([Send(self._kept[key], event=True)]), None
-        asked = self._understood(seen, body, split(name)[1])
+        if known_fault is None and (refused := wire.refusal(seen, body, self.memory)) is not None:
+            return iter([Send(refused)]), None
+        asked = self._understood(seen, wire, body, split(name)[1])
         if key is not None:
             self._kept[key] = b"".join(s.raw for s in answer(asked) if isinstance(s, Send))
         return FAULTS[known(name)](asked), asked
 
-    def _understood(self, seen: Seen, body: Mapping[str, Any], argument: str) -> Asked:
+    def _plain_answer(self, seen: Seen, speaks: Wire) -> bytes:
+        """What is no work for a model: lists of models, a response by its id, and paths that are none."""
+        path = seen.endpoint
+        if seen.method == "HEAD":
+            return head(200, "content-length: 0")
+        if path == "/v1/responses" and "upgrade" in seen.headers:
+            return speaks.error(426, "Only POST here", "invalid_request_error", None)
+        if path.startswith("/v1/responses/"):
+            return later(seen, self.memory, RESPONSES)
+        if seen.method == "GET" and path == "/v1/models":
+            return _model_list(seen, self.models)
+        return speaks.error(404, f"Invalid URL ({seen.method} {path})", "invalid_request_error", None)
+
+    def _understood(self, seen: Seen, wire: Wire, body: Mapping[str, Any], argument: str) -> Asked:
         model = body.get("model")
-        limit = body.get("max_completion_tokens", body.get("max_tokens"))
+        limit = wire.limit(body)
         count = self.answer_tokens
         short = isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit < count
         if short:
@@ -388,50 +440,46 @@ class FakeProvider:
         options = body.get("stream_options")
         asks = isinstance(options, dict) and cast("dict[str, Any]", options).get("include_usage") is True
         n = body.get("n")
-        prompt, cached = self._prompt_tokens(body)
+        turn: Turn = (Text(words_for(seen.body, count)),) if wire.speaks else ()
+        told = wire.speaks and bool(body.get("tools")) and bool(self._turns)
+        if told:
+            turn, short = self._turns.popleft(), False
         return Asked(
             seen=seen,
+            wire=wire,
             argument=argument,
-            counts=Counts(prompt=prompt, cached=cached),
+            counts=wire.counts(body, self.memory),
             model=model if isinstance(model, str) else "",
-            words=words_for(seen.body, count),
-            finish="length" if short else "stop",
-            stream=body.get("stream") is True,
+            turn=turn,
+            told=told,
+            by=self.name,
+            cut_short=short,
+            stream=wire.streams and body.get("stream") is True,
             include_usage=asks,
             choices=n if isinstance(n, int) and 0 < n <= 128 else 1,
-            authorization=seen.headers.get("authorization", ""),
             now=self.now(),
         )
 
-    def _prompt_tokens(self, body: Mapping[str, Any]) -> tuple[int, int]:
-        """Tokens of the prompt (bytes / 4, rounded up), and how many of them a former prefix serves."""
-        text = dumps([body.get("tools"), body.get("messages")])
-        salt = str(body.get("model")).encode() + b"\0"
-        digest, cached, still = hashlib.sha256(salt), 0, True
-        for end in range(self._block_bytes, len(text) + 1, self._block_bytes):
-            digest.update(text[end - self._block_bytes : end])
-            block = digest.digest()
-            if still and block in self._cache:
-                cached = end // 4
-            else:
-                still = False
-            self._cache[block] = None
-            self._cache.move_to_end(block)
-        while len(self._cache) > CACHE_ENTRIES:
-            self._cache.popitem(last=False)
-        return -(-len(text) // 4), cached
+    def ended(self, asked: Asked, *, whole: bool) -> None:
+        """An answer came to its end, whole or not."""
+        out = asked.ended if asked.stream else asked.counts.completion >= len(asked.words)
+        if whole and out:
+            asked.wire.said(asked, self.memory)
+        elif asked.told:
+            self._turns.appendleft(asked.turn)
 
     def charge(self, asked: Asked, *, new_tokens: int, reports: bool) -> None:
         """Book what has been produced so far."""
         name = asked.seen.attempt
         asked.counts.completion += new_tokens
+        asked.counts.reasoning = asked.hidden + min(asked.thoughts, asked.counts.completion - asked.hidden)
         price = self.prices.get(asked.model, self.default_prices)
         known = self.charges.get(name)
         self.charges[name] = Charge(
             attempt=name,
             model=asked.model,
             counts=asked.counts,
-            pico_usd=price.charge(asked.counts),
+            pico_usd=0 if asked.wire.free else price.charge(asked.counts),
             reported=reports or (known is not None and known.reported),
         )
 
@@ -524,7 +572,12 @@ class _Connection(asyncio.Protocol):
                 self.provider.let_in(seen)
             self.provider.seen.append(seen)
             self.provider.note_change()
-            kept = await self._run(script, seen, asked)
+            kept = False
+            try:
+                kept = await self._run(script, seen, asked)
+            finally:
+                if asked is not None:
+                    self.provider.ended(asked, whole=kept)
             seen.done = seen.over = True
             self.serving = None
             self.provider.note_change()
@@ -555,8 +608,10 @@ class _Connection(asyncio.Protocol):
         return not self.transport.is_closing()
 
     async def _send(self, step: Send, seen: Seen, asked: Asked | None) -> None:
-        if asked is not None and (step.tokens or step.reports):
+        if asked is not None and (step.tokens or step.reports or step.books):
             self.provider.charge(asked, new_tokens=step.tokens, reports=step.reports)
+        if asked is not None and step.ends:
+            asked.ended = True
         if step.raw:
             self.transport.write(step.raw)
             await self._writable.wait()
@@ -714,6 +769,22 @@ def _bound_socket(host: str, port: int) -> socket.socket:
     sock.bind((host, port))
     sock.setblocking(False)
     return sock
+
+
+def _nearest(path: str) -> Wire:
+    """Whose errors a path has that is none of the endpoints."""
+    return WIRES["/v1/messages" if path.startswith("/v1/messages") else "/v1/chat/completions"]
+
+
+def _model_list(seen: Seen, models: Sequence[str]) -> bytes:
+    """In Anthropic's form for who names a version of Anthropic's API, else in OpenAI's."""
+    if "anthropic-version" not in seen.headers:
+        listed = [{"id": m, "object": "model", "created": CREATED, "owned_by": "fake"} for m in models]
+        return whole(200, dumps({"object": "list", "data": listed}), "x-request-id: req_fake")
+    made = datetime.fromtimestamp(CREATED, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    listed = [{"type": "model", "id": m, "display_name": m, "created_at": made} for m in models]
+    ends = {"first_id": models[0], "last_id": models[-1]} if models else {"first_id": None, "last_id": None}
+    return whole(200, dumps({"data": listed, "has_more": False} | ends), "request-id: req_fake")
 
 
 def _described(one: Seen) -> dict[str, object]:
