@@ -14,6 +14,7 @@ COMMANDS = {
     "explain": "explain",
     "keys": "keys",
     "ledger": "ledger_commands",
+    "prices": "prices",
     "meter": "meter",
     "dashboard": "dashboard",
     "health": "health",

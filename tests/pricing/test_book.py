@@ -47,6 +47,8 @@ ROW_KEYS = {
     "per_request_by",
     "tools",
     "provider_cost",
+    "free",
+    "confirmed",
     "source",
     "checked_on",
 }
