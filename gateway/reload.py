@@ -16,8 +16,11 @@ LOOK_SECONDS = 0.5
 MOST_UNSETTLED_LOOKS = 6  # a file that changes at every look is read all the same after these
 SMALL_BYTES = 100_000  # a larger file is read on another thread
 
-Seen = tuple[int, int, int, int] | str
-"""What tells one state of the file from another: device, inode, size, time; or why it cannot be seen."""
+Looked = tuple[int, int, int, int] | str
+"""What tells one state of a file from another: device, inode, size, time; or why it cannot be seen."""
+
+Seen = tuple[Looked, ...]
+"""The state of the file, and of the file of prices that the version in force names."""
 
 ONLY_AT_START = {
     "listen": "listen",
@@ -79,7 +82,7 @@ class Watch:
             seen = self.news()
             if seen is None:
                 continue
-            if isinstance(seen, tuple) and seen[2] > SMALL_BYTES:
+            if any(isinstance(one, tuple) and one[2] > SMALL_BYTES for one in seen):
                 self.take(seen, await asyncio.to_thread(self.read, seen), clock())
             else:
                 self.take(seen, self.read(seen), clock())
@@ -132,8 +135,13 @@ class Watch:
                 self._refused(found)
 
     def _see(self) -> Seen:
-        try:
-            found = self._path.stat()
-        except OSError as wrong:
-            return wrong.strerror or type(wrong).__name__
-        return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        prices = self.current.gateway.price_file
+        return (_look_at(self._path),) if prices is None else (_look_at(self._path), _look_at(Path(prices)))
+
+
+def _look_at(path: Path) -> Looked:
+    try:
+        found = path.stat()
+    except OSError as wrong:
+        return wrong.strerror or type(wrong).__name__
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

@@ -62,7 +62,9 @@ def said_in(table: Mapping[str, Any]) -> dict[str, str]:
                     name = f"{rest.pop('name')} {rest.pop('from')}-{rest.pop('to')}"
                     said[f"{place}.{name}.days"] = days_text(rest.pop("days"))
                 else:
-                    name = rest.pop("threshold")
+                    # "at 200,000 or above" is "above 199,999": the same price must read the same.
+                    inclusive = rest.pop("applies", "above") == "at_or_above"
+                    name = f"above {rest.pop('threshold') - inclusive}"
                 add(f"{place}.{name}", rest)
         elif value is not None:
             said[place] = str(value)

@@ -67,17 +67,40 @@ def load_book(directory: str | Path | None = None, *, own: str | Path | None = N
         ]
         seen.update(file.providers)
         rows += file.rows
-    own_rows: tuple[ListedRow, ...] = ()
-    if own is not None:
-        file = read_price_file(Path(own), origin=OWN_ORIGIN)
-        problems += [f"{Path(own).name}: {problem}" for problem in file.problems]
-        own_rows = file.rows
-    books = _by_provider(rows)
-    if own_rows:
-        problems += [f"{Path(str(own)).name}: {problem}" for problem in _clashes(books, own_rows)]
     if problems:
         raise PriceProblem(problems)
-    return _whole(_by_provider((*rows, *(_canonical(books, row) for row in own_rows))) if own_rows else books)
+    book = _whole(_by_provider(rows))
+    if own is None:
+        return book
+    try:
+        return joined(book, read_price_file(Path(own), origin=OWN_ORIGIN))
+    except PriceProblem as wrong:
+        raise PriceProblem([f"{Path(own).name}: {problem}" for problem in wrong.problems]) from None
+
+
+def joined(book: PriceBook, own: PriceFile) -> PriceBook:
+    """A book with the rows of a file of your own put in. Raises PriceProblem with all that is wrong with the file."""
+    problems = [*own.problems]
+    sheets: dict[str, dict[str, Sheet]] = {}
+    aliases: dict[str, dict[str, str]] = {}
+    for listed in own.rows:
+        known = book.for_provider(listed.provider)
+        model = known.model_of(listed.model) or listed.model  # it may be given by an alias
+        mine = sheets.setdefault(listed.provider, dict(known.sheets))
+        names = aliases.setdefault(listed.provider, dict(known.aliases))
+        mine[model] = mine.get(model, Sheet(model, ())).superseded_by(Sheet(model, (listed.row,)))
+        for alias in listed.aliases:
+            other = known.model_of(alias)
+            if other not in (None, model):
+                problems.append(f'{listed.place}: aliases "{alias}" is "{other}" in the book')
+            elif alias != model:
+                names[alias] = model
+    if problems:
+        raise PriceProblem(problems)
+    own_books = {
+        provider: PriceBook(models, aliases=aliases[provider]) for provider, models in sheets.items()
+    }
+    return _whole({**book.providers, **own_books})
 
 
 def read_price_file(path: Path, *, origin: str = "book") -> PriceFile:
@@ -190,30 +213,6 @@ def _by_provider(rows: Iterable[ListedRow]) -> dict[str, PriceBook]:
         )
         for provider, models in sheets.items()
     }
-
-
-def _clashes(books: Mapping[str, PriceBook], own: Iterable[ListedRow]) -> list[str]:
-    """Aliases of a file of your own that mean another model in the program's book."""
-    problems: list[str] = []
-    for listed in own:
-        book = books.get(listed.provider)
-        mine = _canonical(books, listed).model
-        for alias in listed.aliases:
-            model = None if book is None else book.model_of(alias)
-            if model is not None and model != mine:
-                problems.append(f'{listed.place}: aliases "{alias}" is "{model}" in the book')
-    return problems
-
-
-def _canonical(books: Mapping[str, PriceBook], listed: ListedRow) -> ListedRow:
-    """The row under the model's own name, where it was given under another name of the book's."""
-    book = books.get(listed.provider)
-    model = None if book is None else book.model_of(listed.model)
-    if model is None or model == listed.model:
-        return listed
-    return ListedRow(
-        provider=listed.provider, model=model, aliases=listed.aliases, row=listed.row, place=listed.place
-    )
 
 
 def _whole(books: Mapping[str, PriceBook]) -> PriceBook:

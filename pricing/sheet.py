@@ -208,6 +208,11 @@ class PriceBook:
         """The further exact names of a model, in order."""
         return tuple(sorted(name for name, (of, _) in self._names.items() if of == model and name != model))
 
+    @property
+    def aliases(self) -> "Mapping[str, str]":
+        """Further exact name -> model."""
+        return MappingProxyType({name: of for name, (of, _) in self._names.items() if name != of})
+
     def rows(self) -> Iterator[tuple[str, Row]]:
         """Every row of every sheet, with the name of its model; oldest first within a model."""
         for name, sheet in self.sheets.items():

@@ -30,6 +30,17 @@ example:
 exit codes: 0 nothing is strange (or --yes: it is meant), 1 something is, 2 wrong use
 """
 
+_IMPORT_EXAMPLE = """\
+example:
+  faregate prices import genai-prices
+  faregate prices import genai-prices --provider openai --model gpt-5-mini
+  faregate prices import genai-prices --provider mistral --apply
+
+The list comes with the extra `prices` and is read from there: nothing is fetched.
+
+exit codes: 0 nothing is new, or it was appended, 1 there are differences or something strange, 2 wrong use
+"""
+
 
 def register(subparsers: Any) -> None:
     """Add the commands."""
@@ -44,6 +55,7 @@ def register(subparsers: Any) -> None:
     commands = parser.add_subparsers(dest="prices_command", metavar="COMMAND", required=True)
     _register_show(commands)
     _register_check(commands)
+    _register_import(commands)
 
 
 def _register_show(commands: Any) -> None:
@@ -81,6 +93,27 @@ def _register_check(commands: Any) -> None:
     parser.set_defaults(run=_run_check)
 
 
+def _register_import(commands: Any) -> None:
+    parser = commands.add_parser(
+        "import",
+        help="what another list publishes, beside these prices",
+        description="Compares the prices here with those of another list, prints what is new and what differs, and "
+        "with --apply appends rows to a file of your own. No row of any file is changed.",
+        epilog=_IMPORT_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("list", choices=["genai-prices"], help="the list")
+    parser.add_argument(
+        "--provider", metavar="P", action="append", help="only this provider's; may be repeated"
+    )
+    parser.add_argument("--model", metavar="MODEL", action="append", help="only this model; may be repeated")
+    parser.add_argument("--apply", action="store_true", help="append the rows")
+    parser.add_argument("--yes", action="store_true", help="what is only asked is meant")
+    parser.add_argument("--out", metavar="FILE", help="your file of prices; default: ./faregate.prices.toml")
+    _add_common(parser)
+    parser.set_defaults(run=_run_import)
+
+
 def _add_common(parser: Any) -> None:
     parser.add_argument("--config", metavar="FILE", help="default: ./faregate.toml if it is here")
     parser.add_argument("--json", action="store_true", help="print facts as JSON")
@@ -94,6 +127,12 @@ def _run_show(args: argparse.Namespace) -> int:
 
 def _run_check(args: argparse.Namespace) -> int:
     from faregate.prices.check import run
+
+    return run(args)
+
+
+def _run_import(args: argparse.Namespace) -> int:
+    from faregate.prices.importing import run
 
     return run(args)
 

@@ -18,11 +18,15 @@ def run(args: argparse.Namespace) -> int:
             return say(f"{args.file} is no file")
         files = {args.file: read_price_file(path, origin=OWN_ORIGIN)}
     else:
-        if prices_here(args) is None:
+        prices = prices_here(args)
+        if prices is None:
             return 2
         files = {f"book/{path.name}": read_price_file(path) for path in sorted(BOOK.glob("*.toml"))}
+        if prices.config is not None and prices.config.gateway.price_file is not None:
+            path = Path(prices.config.gateway.price_file)
+            files[str(path)] = read_price_file(path, origin=OWN_ORIGIN)
     today = datetime.now(UTC).date()
-    known = load_book() if args.file is not None else None
+    known = load_book()
     found = {name: check_rows(file.rows, today=today, known=known) for name, file in files.items()}
     problems = {name: file.problems for name, file in files.items() if file.problems}
     if args.json:

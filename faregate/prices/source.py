@@ -1,4 +1,4 @@
-"""Which prices the commands look at: the program's book, and what faregate.toml says if it is here."""
+"""Which prices the commands look at: the published ones, and what faregate.toml says if it is here."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ DEFAULT_CONFIG = "faregate.toml"
 class Prices:
     """All prices there are here."""
 
-    book: PriceBook  # the program's
+    book: PriceBook  # what is published: the program's, with the rows of `price_file`
     config: Config | None  # None: there is no file
 
 
@@ -34,7 +34,7 @@ def prices_here(args: argparse.Namespace) -> Prices | None:
         for problem in wrong.problems:
             say(str(problem))
         return None
-    return Prices(book=load_book(), config=config)
+    return Prices(book=load_book(own=config.gateway.price_file), config=config)
 
 
 def say(text: str) -> int:

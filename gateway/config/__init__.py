@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from gateway.config.books import books_for
+from gateway.config.books import books_for, read_published
 from gateway.config.dearness import warn_of_dear_tiers
 from gateway.config.model import (
     Baseline,
@@ -88,14 +88,13 @@ def parse(name: str, raw: bytes, environ: Mapping[str, str], *, needs_secrets: b
     text, data = _parsed(name, raw)
     report = Report(name, text, environ)
     top = Table(report, data, (), "")
-    digest = blake2b(raw, digest_size=12).hexdigest()
-    config = read(top, name, digest, needs_secrets=needs_secrets)
+    config = read(top, name, raw, needs_secrets=needs_secrets)
     if report.is_bad or config is None:
         raise ConfigProblems(report.problems())
     return replace(config, warnings=report.warnings())
 
 
-def read(top: Table, name: str, digest: str, *, needs_secrets: bool) -> Config | None:
+def read(top: Table, name: str, raw: bytes, *, needs_secrets: bool) -> Config | None:
     schema = top.get("schema", required=True)
     if schema is not None and (isinstance(schema, bool) or schema != 1):
         top.problem("schema", "must be 1: this version knows no other")
@@ -110,12 +109,18 @@ def read(top: Table, name: str, digest: str, *, needs_secrets: bool) -> Config |
     budgets = read_budgets(top, tiers, teams)
     baselines = read_baselines(top, read.deployments)
     own_prices = read_prices(top, read.deployments)
-    books = {} if top.report.is_bad else books_for(top, read.deployments, own_prices, read.ceilings)
+    published = read_published(top, None if gateway is None else gateway.price_file)
+    books = (
+        {}
+        if top.report.is_bad
+        else books_for(top, read.deployments, own_prices, read.ceilings, published.book)
+    )
     top.done()
     if not top.report.is_bad and not tiers:
         top.problem("tiers", "is missing: there must be a tier that answers")
     if gateway is None or top.report.is_bad:
         return None
+    digest = blake2b(raw + published.raw, digest_size=12).hexdigest()
     policy = Policy(
         deployments=read.deployments,
         tiers=tiers,

@@ -1,18 +1,67 @@
 """Which prices hold for which deployment: its own where the file gives some, else its provider's book."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 
-from gateway.config.prices import LEAP, OwnPrice
+from gateway.config.prices import OwnPrice
 from gateway.config.table import Table
 from pricing.money import PicoUsd, usd_text
+from pricing.price_checks import LEAP, check_rows
 from pricing.price_row import Row
 from pricing.price_tables import PriceProblem
-from pricing.published import load_book
+from pricing.published import OWN_ORIGIN, joined, load_book, price_file_of
 from pricing.sheet import PriceBook, Sheet
 from routers.policy import Deployment
+
+MOST_BYTES = 8 * 1024 * 1024
+"""A larger file of prices is refused unread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The published prices: the program's, and those of `price_file`."""
+
+    book: PriceBook
+    raw: bytes  # of `price_file`; empty: there is none
+
+
+def read_published(top: Table, price_file: str | None) -> Published:
+    """The published prices; what is wrong with them is noted."""
+    try:
+        book = _published()
+    except PriceProblem as wrong:  # a broken installation: never start with half the prices
+        for problem in wrong.problems:
+            top.report.problem((), f"the price book that comes with the program is broken: {problem}")
+        return Published(book=PriceBook({}), raw=b"")
+    if price_file is None:
+        return Published(book=book, raw=b"")
+    place = ("gateway", "price_file")
+    try:
+        with Path(price_file).open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            top.report.problem(place, f"is larger than {MOST_BYTES // 2**20} MiB")
+            return Published(book=book, raw=b"")
+        own = price_file_of(raw.decode("utf-8"), origin=OWN_ORIGIN)
+        joint = joined(book, own)
+    except OSError as wrong:
+        top.report.problem(place, f"cannot be read: {price_file}: {wrong.strerror or type(wrong).__name__}")
+        return Published(book=book, raw=b"")
+    except UnicodeDecodeError:
+        top.report.problem(place, f"is not UTF-8: {price_file}")
+        return Published(book=book, raw=b"")
+    except PriceProblem as wrong:
+        for problem in wrong.problems:
+            top.report.problem(place, f"{Path(price_file).name}: {problem}")
+        return Published(book=book, raw=b"")
+    for finding in check_rows(own.rows, today=datetime.now(UTC).date(), known=book):
+        say = top.report.problem if finding.level == "refused" else top.report.warning
+        say(place, f"{Path(price_file).name}: {finding.text}")
+    return Published(book=joint, raw=raw)
 
 
 @lru_cache(maxsize=1)
@@ -25,15 +74,13 @@ def books_for(
     deployments: Mapping[str, Deployment],
     own: Mapping[str, Sequence[OwnPrice]],
     ceilings: Mapping[str, PicoUsd | None],
+    whole: PriceBook,
 ) -> dict[str, PriceBook]:
-    """For every deployment the book that its answers are priced by; it may lack the deployment's model."""
+    """For every deployment the book that its answers are priced by; it may lack the deployment's model.
+
+    `whole` is what is published.
+    """
     books: dict[str, PriceBook] = {}
-    try:
-        whole = _published()
-    except PriceProblem as wrong:  # a broken installation: never start with half the prices
-        for problem in wrong.problems:
-            top.report.problem((), f"the price book that comes with the program is broken: {problem}")
-        return books
     for name, deployment in deployments.items():
         published = whole.for_provider(deployment.dialect)
         prices = own.get(name)

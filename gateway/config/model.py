@@ -32,6 +32,7 @@ class GatewaySettings:
     max_connections: int = 10_000  # of clients
     drain_seconds: float = 30.0
     key_cache_seconds: float = 900.0
+    price_file: str | None = None  # published prices of your own, beside the program's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,5 +119,5 @@ class Config:
     parameters: Mapping[str, Parameters]  # by deployment; only those that have some
     books: Mapping[str, PriceBook]  # by deployment
     ceilings: Mapping[str, PicoUsd | None]  # by deployment: the most a token may cost where no price is known
-    digest: str  # of the file's bytes
+    digest: str  # of the file's bytes, and of those of its `price_file`
     warnings: tuple[Problem, ...] = ()

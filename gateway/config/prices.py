@@ -9,6 +9,7 @@ from typing import cast
 from gateway.config.problems import nearest, shown
 from gateway.config.table import Table, kind_of
 from pricing.money import rate_from_usd_per_mtok
+from pricing.price_checks import LEAP
 
 RATE_NAMES = (
     "input",
@@ -23,9 +24,6 @@ RATE_NAMES = (
     "output_audio",
     "output_image",
 )
-LEAP = 1000
-"""A rate that changes by this factor is more likely a slip of the unit than a new price."""
-
 MOST_PRICES = 10_000
 
 

@@ -53,10 +53,17 @@ def read_gateway(top: Table, tiers: Collection[str], *, needs_secrets: bool) -> 
         max_connections=table.whole("max_connections", least=1, most=1_000_000) or 10_000,
         drain_seconds=table.seconds("drain_seconds", 30.0, most=3600),
         key_cache_seconds=table.seconds("key_cache_seconds", 900.0),
+        price_file=_beside(table, "price_file"),
     )
     table.not_yet({"rules_from": "files that are published into the ledger"})
     table.done()
     return settings
+
+
+def _beside(table: Table, key: str) -> str | None:
+    """A path, which counts from the folder of the file."""
+    value = table.text(key)
+    return None if value is None else str(Path(table.report.file).parent / value)
 
 
 def _address(table: Table, key: str, default: str) -> str:

@@ -205,3 +205,61 @@ def test_settings_that_need_a_new_start_are_named(watched: Watched) -> None:
     )
     assert needs_restart(old, new) == ("gateway.listen", "gateway.redis", "gateway.drain_seconds")
     assert needs_restart(old, old) == ()
+
+
+# ── a file of prices beside it ──
+
+PRICES = """currency = "USD"
+[[prices]]
+provider = "vllm"
+model = "llama"
+from = 2026-06-01
+rates = { input = "RATE", output = "10" }
+source = "a list"
+checked_on = 2026-11-30
+"""
+
+
+@pytest.fixture
+def priced(tmp_path: Path) -> Watched:
+    (tmp_path / "own.toml").write_text(PRICES.replace("RATE", "2"))
+    watched = Watched(tmp_path / "faregate.toml")
+    watched.save(good("new").replace("default =", 'price_file = "own.toml"\ndefault ='))
+    watched.look(3)
+    return watched
+
+
+def rate(watched: Watched) -> int:
+    found = watched.watch.current.books["house-8b"].find(None, "llama")
+    assert found is not None
+    return found[1].rows[-1].base.rates["input"] // 1_000_000
+
+
+def test_a_saved_file_of_prices_is_in_force_like_the_file_that_names_it(
+    priced: Watched, tmp_path: Path
+) -> None:
+    assert rate(priced) == 2
+    swaps = len(priced.swapped)
+    (tmp_path / "own.toml").write_text(PRICES.replace("RATE", "3"))
+    priced.look(3)
+    assert rate(priced) == 3
+    priced.look(5)
+    assert len(priced.swapped) == swaps + 1
+
+
+def test_a_broken_file_of_prices_leaves_the_old_ones_in_force_and_is_told_once(
+    priced: Watched, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(PRICES.replace("RATE", "-3"))
+    priced.look(5)
+    assert rate(priced) == 2
+    assert [problem.field for problem in priced.refused[0]] == ["gateway.price_file"]
+    assert len(priced.refused) == 1
+    own.unlink()
+    priced.look(3)
+    assert rate(priced) == 2
+    assert len(priced.refused) == 2
+    own.write_text(PRICES.replace("RATE", "4"))
+    priced.look(3)
+    assert rate(priced) == 4

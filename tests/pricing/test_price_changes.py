@@ -56,14 +56,24 @@ def test_a_row_says_everything_by_its_place() -> None:
         "windows.peak 06:00-10:00.days": "every day",
         "windows.peak 06:00-10:00.rates.input": "4",
         "service_tiers.flex.rates.input": "1",
-        "service_tiers.flex.long_context.9.applies": "above",
-        "service_tiers.flex.long_context.9.rates.input": "3",
-        "long_context.5.applies": "above",
-        "long_context.5.rates.input": "5",
-        "long_context.7.applies": "above",
-        "long_context.7.rates.input": "6",
+        "service_tiers.flex.long_context.above 9.rates.input": "3",
+        "long_context.above 5.rates.input": "5",
+        "long_context.above 7.rates.input": "6",
         "tools.web_search": "0.01",
     }
+
+
+def test_a_step_that_begins_at_the_same_token_reads_the_same() -> None:
+    above, from_ = (
+        said_by(
+            sheet(
+                ("2026-06-01", "2"),
+                long_context={"threshold": at, "applies": applies, "rates": {"input": "5"}},
+            ).rows[0]
+        )
+        for at, applies in ((199_999, "above"), (200_000, "at_or_above"))
+    )
+    assert changes_between(above, from_) == ()
 
 
 def test_days_are_said_as_a_person_says_them() -> None:

@@ -30,7 +30,7 @@ ONE_OF_EACH: dict[str, Any] = {
 def keys_read() -> set[str]:
     """Every key that some reader asks for, as `section key`."""
     report = Report("", "", {})
-    read(Table(report, ONE_OF_EACH, (), ""), "", "", needs_secrets=True)
+    read(Table(report, ONE_OF_EACH, (), ""), "", b"", needs_secrets=True)
     keys: set[str] = set()
     for asked in report.asked:
         section, _, rest = asked.partition(".")

@@ -1,8 +1,9 @@
-"""Prices of the file's own, beside the book that comes with the program."""
+"""Prices of the file's own, and published ones of your own, beside the book that comes with the program."""
 
 # ruff: noqa: E501 - tables of whole messages
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -163,4 +164,73 @@ def test_a_leap_that_is_confirmed_is_taken() -> None:
 def test_a_missing_cached_price_is_a_warning() -> None:
     assert warnings(row("rates = { input = 1, output = 2 }")) == [
         'prices[0] "house-8b": rates lack input_cached: cached tokens are priced as input, flagged rate_fallback'
+    ]
+
+
+# ── published prices of your own ──
+
+OWN_ROW = """[[prices]]
+provider = "openai"
+model = "gpt-5.6-luna"
+from = 2026-12-01
+rates = { input = "0.18", input_cached = "0.018", cache_write_5m = "0.225", output = "1.08" }
+source = "a list"
+checked_on = 2026-11-30
+"""
+
+OWN = 'currency = "USD"\n' + OWN_ROW
+
+
+def with_own(tmp_path: Path, text: str | None = OWN, *rows: str) -> Config:
+    if text is not None:
+        (tmp_path / "own.toml").write_text(text)
+    file = BASE.replace("default =", 'price_file = "own.toml"\ndefault =') + "".join(rows)
+    return parse(str(tmp_path / "faregate.toml"), file.encode(), ENVIRON)
+
+
+LATER = datetime(2026, 12, 1, tzinfo=UTC)
+
+
+def test_published_prices_of_your_own_join_the_programs(tmp_path: Path) -> None:
+    config = with_own(tmp_path)
+    assert config.gateway.price_file == str(tmp_path / "own.toml")
+    assert price_id(config, "luna", "gpt-5.6-luna", LATER) == "own:openai/gpt-5.6-luna@2026-12-01"
+    assert price_id(config, "luna", "gpt-5.6-luna", NOW) == price_id(good(), "luna", "gpt-5.6-luna", NOW)
+    assert price_id(good(), "luna", "gpt-5.6-luna", LATER) != "own:openai/gpt-5.6-luna@2026-12-01"
+
+
+def test_a_contracts_price_wins_over_published_ones_of_your_own(tmp_path: Path) -> None:
+    config = with_own(tmp_path, OWN, row(CHEAP, deployment="luna"))
+    assert price_id(config, "luna", "gpt-5.6-luna", LATER) == "file:luna@2026-01-01"
+
+
+def test_another_file_of_prices_is_another_version(tmp_path: Path) -> None:
+    first = with_own(tmp_path).digest
+    assert with_own(tmp_path).digest == first
+    assert with_own(tmp_path, OWN.replace("0.18", "0.19")).digest != first
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "gateway.price_file cannot be read: "),
+        ("", 'gateway.price_file own.toml: currency must be "USD"'),
+        (OWN.replace("input =", "imput ="), 'gateway.price_file own.toml: prices[0] "gpt-5.6-luna": rates.imput is unknown; did you mean input?'),
+        (OWN.replace('"0.18"', '"250"'), 'gateway.price_file own.toml: prices[0] "gpt-5.6-luna" from 2026-12-01: rates.input is 250 after 0.2'),
+        (OWN.replace("model =", 'aliases = ["gpt-5"]\nmodel ='), 'gateway.price_file own.toml: prices[0] "gpt-5.6-luna": aliases "gpt-5" is "gpt-5" in the book'),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_them_is_a_problem_of_the_file(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
+    with pytest.raises(ConfigProblems) as caught:
+        with_own(tmp_path, text)
+    assert caught.value.problems[0].message.startswith(message)
+    assert caught.value.problems[0].field == "gateway.price_file"
+
+
+def test_what_is_strange_about_them_is_a_warning(tmp_path: Path) -> None:
+    config = with_own(tmp_path, OWN.replace('"1.08"', '"0.10"'))
+    assert [warning.message for warning in config.warnings if "price_file" in warning.message] == [
+        'gateway.price_file own.toml: prices[0] "gpt-5.6-luna" from 2026-12-01: rates.output is less than rates.input'
     ]
