@@ -27,6 +27,7 @@ from gateway.wire import headers as wire_headers
 from gateway.wire.endpoints import AskedRequest, Endpoint
 from gateway.wire.meters import StreamMeter
 from gateway.wire.provider_words import ProviderWords, provider_words
+from ledger.answers import Maker
 from ledger.entry import RequestState
 from pricing.money import usd_text
 from routers.decide import Decision
@@ -354,6 +355,8 @@ class Answering:
         if outcome.is_no_answer(body, reading):
             raise outcome.no_answer(body, target, reading, self.facts)
         self._answers(target)
+        if reading.answer_id is not None and self.endpoint.has_chains:
+            self._remember(reading.answer_id, target)
         cost = self.books.book(tried, reading, status=200)
         if self.left:
             raise ClientLeft
@@ -389,6 +392,8 @@ class Answering:
         tried.first_byte_ms = round((services.clock() - tried.started) * 1000)
         first_byte_ms = self._since_start_ms()
         self._answers(target)
+        if stream.answer_id is not None and self.endpoint.has_chains:
+            self._remember(stream.answer_id, target)
         self.drains = target.drains
         if not self.sink.begun:
             await self.sink.begin(200, self._headers(exchange, target, stream.model, changed))
@@ -458,6 +463,9 @@ class Answering:
         finally:
             if not waiting.cancel() and not waiting.cancelled():
                 waiting.exception()  # seen, if we leave for another reason
+
+    def _remember(self, answer_id: str, target: Target) -> None:
+        self.services.makers.remember(answer_id, Maker(deployment=target.name, team=self.facts.team))
 
     def _answers(self, target: Target) -> None:
         self.told = True

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, cast
 
+from gateway.affinity import Makers
 from gateway.attempts import RetryBudget
 from gateway.auth import KeyRing
 from gateway.config import Config, Problem, Provider, load
@@ -35,7 +36,9 @@ from gateway.shared_state.memory import MemoryState
 from gateway.upstream import Upstream
 from gateway.upstream.build import upstream_for
 from gateway.upstream.settings import Settings
+from ledger.answers import Maker
 from ledger.entry import Admitted, Closed
+from ledger.queries import maker_of
 from ledger.spool import Spool
 from ledger.store import Ledger, LedgerAway, LedgerTooNew, NotALedgerUrl, open_ledger
 from pricing.money import PicoUsd
@@ -241,6 +244,7 @@ class Process:
             ids=RequestIds(),
             random=Random(),
             metrics=self.metrics,
+            makers=Makers(self._maker_of),
             clock=loop.time,
             closed=self._closed,
             warn=self._tell,
@@ -253,6 +257,10 @@ class Process:
         self._price_task: asyncio.Task[None] | None = None
         self.is_ready = False
         self.has_begun = False  # the ledger was there once
+
+    def _maker_of(self, answer_id: str) -> Maker | None:
+        with self.ledger.reading() as connection:
+            return maker_of(connection, answer_id)
 
     async def run(self) -> int:
         """Serve until a signal."""

@@ -170,6 +170,8 @@ class Books:
             cost_output_pico_usd=cost.output,
             cost_fees_pico_usd=cost.fees,
         )
+        if reading.answer_id is not None:
+            attempt = replace(attempt, answer_id=reading.answer_id)
         guessed_output = state == "estimated"
         provider_usd = cost.provider_cost_usd
         if not reading.is_plain and (guessed_output or provider_usd is not None or not usage.is_simple):

@@ -181,6 +181,12 @@ def not_found(path: str) -> GatewayError:
     return _invalid(404, "not_found", f"nothing is at {shown(path)}; the endpoints are under /v1")
 
 
+def answer_not_found(answer_id: str, why: str | None = None) -> GatewayError:
+    """No answer of this id that the caller's team may see."""
+    said = why or "no answer of this team has it"
+    return _invalid(404, "answer_not_found", f'there is nothing to be had under "{shown(answer_id)}": {said}')
+
+
 def method_not_allowed(method: str, path: str) -> GatewayError:
     """The path is known, the method is not for it."""
     return _invalid(405, "method_not_allowed", f"{shown(method)} is not possible at {shown(path)}")

@@ -16,6 +16,7 @@ from gateway.answering import Answering
 from gateway.asking import asking, limits_of, returned_headers
 from gateway.auth import Caller
 from gateway.books import Books
+from gateway.by_id import RESPONSES, answer_by_id
 from gateway.errors import GatewayError
 from gateway.holding import hold
 from gateway.live import Live, Services
@@ -24,12 +25,14 @@ from gateway.shared_state import Admission
 from gateway.sink import AsgiSink, Receive, Scope, Send, Sink
 from gateway.wire.endpoints import ENDPOINTS, Endpoint
 from gateway.wire.error_forms import ANTHROPIC, OPENAI, ErrorForm, form_at
+from gateway.wire.error_forms import RESPONSES as RESPONSES_FORM
 from gateway.wire.model_lists import anthropic_model_body, anthropic_model_list, model_body, model_list
 from ledger.entry import Admitted
+from ledger.store import LedgerAway
 from pricing.cost import cost_of_input_at_ms
 from pricing.money import PicoUsd
 from routers.classify import classify
-from routers.decide import CallerLimits, Decision, Refused, decide
+from routers.decide import CallerLimits, Decision, Refused, decide, stay_with
 from routers.facts import Classification, RequestFacts
 from routers.policy import AUTO
 
@@ -63,6 +66,8 @@ class DataApp:
                 await self._ask(endpoint, scope, receive, sink, request_id)
             elif path == MODELS or path.startswith(MODELS + b"/"):
                 await self._models(scope, sink, request_id)
+            elif path.startswith(RESPONSES):
+                await self._by_id(scope, sink, request_id)
             elif path == b"/" and scope["method"] in ("HEAD", "GET"):
                 await sink.whole(200, answer_headers(scope, request_id, OPENAI), b"")
             else:
@@ -94,8 +99,11 @@ class DataApp:
         )
         facts = endpoint.facts_for(request, caller, asked.headers)
         seen = classify(facts, request.peek())
+        goes_on_from = None
+        if endpoint.has_chains and request.continues is not None:
+            goes_on_from = await self._maker_of(request.continues, caller)
         decision, admission, most_output = await self._admit(
-            live, facts, seen, caller, asked.limits, request_id, started, now_ms
+            live, facts, seen, caller, asked.limits, goes_on_from, request_id, started, now_ms
         )
         services.metrics.decided(
             task_kind=seen.task_kind, rule=decision.rule, seconds=services.clock() - started
@@ -140,6 +148,7 @@ class DataApp:
         seen: Classification,
         caller: Caller,
         limits: CallerLimits,
+        goes_on_from: str | None,
         request_id: str,
         started: float,
         now_ms: int,
@@ -164,6 +173,17 @@ class DataApp:
                 now=now,
                 clock=started,
             )
+            if goes_on_from is not None:
+                decision = stay_with(
+                    goes_on_from,
+                    decision,
+                    live.policy,
+                    facts,
+                    limits=limits,
+                    allowed_tiers=allowed,
+                    health=services.health,
+                    clock=started,
+                )
             if isinstance(decision, Refused):
                 raise refusal_error(decision)
             tier = live.policy.tiers.get(decision.tier)
@@ -174,6 +194,31 @@ class DataApp:
                 return decision, granted, most_output
             services.state.settle(granted, cost=PicoUsd(0), tokens=0)
             allowed = granted.allowed_tiers
+
+    async def _maker_of(self, answer_id: str, caller: Caller) -> str | None:
+        """The deployment that made an answer; None: it is not known here, so the provider is the one to say."""
+        try:
+            maker = await self.services.makers.find(answer_id, team=caller.team)
+        except LedgerAway:
+            raise errors.dependency_unavailable("the ledger that knows older answers is away") from None
+        return None if maker is None else maker.deployment
+
+    # ── what was answered before, by its id ──
+
+    async def _by_id(self, scope: Scope, sink: Sink, request_id: str) -> None:
+        services = self.services
+        live = services.live
+        asked = asking(scope, services.keys, live, services.wall_ms() / 1000)
+        await answer_by_id(
+            services,
+            live,
+            asked,
+            scope["method"],
+            scope["raw_path"].removeprefix(RESPONSES).decode("ascii"),
+            without_credentials(scope["query_string"]),
+            sink,
+            answer_headers(scope, request_id, RESPONSES_FORM),
+        )
 
     # ── the list of models ──
 
@@ -233,10 +278,15 @@ def upstream_path(endpoint: Endpoint, query: bytes) -> str:
 
     A query may hold what is new to us; a credential in it is not for the provider.
     """
-    if not query:
-        return endpoint.upstream_path
-    kept = [part for part in query.decode("ascii").split("&") if part.partition("=")[0] not in _CREDENTIALS]
-    return f"{endpoint.upstream_path}?{'&'.join(kept)}" if kept else endpoint.upstream_path
+    kept = without_credentials(query) if query else ""
+    return f"{endpoint.upstream_path}?{kept}" if kept else endpoint.upstream_path
+
+
+def without_credentials(query: bytes) -> str:
+    """A query without what may be a key."""
+    return "&".join(
+        part for part in query.decode("ascii").split("&") if part.partition("=")[0] not in _CREDENTIALS
+    )
 
 
 def anthropic_model_page(names: list[str], query: bytes) -> bytes:

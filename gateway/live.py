@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Protocol
 
+from gateway.affinity import Makers
 from gateway.attempts import RetryBudget
 from gateway.auth import KeyRing
 from gateway.config import Config
@@ -199,6 +200,7 @@ class Services:
     ids: RequestIds
     random: Random
     metrics: Metrics
+    makers: Makers
     clock: Callable[[], float]  # monotonic seconds
     closed: Callable[[Admitted, Closed], None]  # metrics and the log line; must not raise
     warn: Callable[[str, Mapping[str, object]], None]  # one structured log line

@@ -131,6 +131,7 @@ _CODES = frozenset(  # of gateway.errors
         "model_not_found",
         "context_length_exceeded",
         "endpoint_not_served",
+        "answer_not_found",
         "not_found",
         "method_not_allowed",
         "request_timeout",

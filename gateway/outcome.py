@@ -97,16 +97,23 @@ def broken(failure: UpstreamFailure, *, status: int, facts: RequestFacts, repeat
         verdict = attempts.REPEATED
     # An answer that was refused for its head held nothing; one that was packed may have been a whole one.
     billed = verdict.cost == "estimated" and not (kind == "invalid_response" and not status)
-    if kind in ("first_token_timeout", "idle_timeout", "total_timeout"):
-        error = errors.upstream_timeout("the provider did not answer within its time limit")
-    elif kind == "invalid_response" or (kind == "reset" and status):
+    if kind == "reset" and status:
         error = errors.upstream_invalid_response("the provider's answer was not whole")
-    elif kind == "pool_exhausted":
-        error = errors.overloaded("all connections to the provider are in use")
     else:
-        error = errors.upstream_unreachable("the provider could not be reached")
+        error = unreachable(failure)
     reading = input_guessed(facts, "upstream_cut") if billed else nothing_billed()
     return Failed(verdict, error, failure=kind, reading=reading, status=status or None, detail=failure.detail)
+
+
+def unreachable(failure: UpstreamFailure) -> GatewayError:
+    """The exchange ended without an answer, and nothing is tried again."""
+    if failure.kind in ("first_token_timeout", "idle_timeout", "total_timeout"):
+        return errors.upstream_timeout("the provider did not answer within its time limit")
+    if failure.kind == "invalid_response":
+        return errors.upstream_invalid_response("the provider's answer was not whole")
+    if failure.kind == "pool_exhausted":
+        return errors.overloaded("all connections to the provider are in use")
+    return errors.upstream_unreachable("the provider could not be reached")
 
 
 def is_no_answer(body: bytes, reading: Reading) -> bool:

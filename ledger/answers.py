@@ -90,6 +90,14 @@ class RequestFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """Who made an answer that has an id."""
+
+    deployment: str
+    team: str  # of the request that it answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLine:
     """One request in a list."""
 

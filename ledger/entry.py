@@ -66,6 +66,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     provider: str
     model_called: str
     model_answered: str | None = None
+    answer_id: str | None = None  # the id the answer gave itself
     started_at_ms: int
     status: int | None = None  # the provider's HTTP status; None: it sent none
     state: AttemptState

@@ -21,6 +21,7 @@ from ledger.answers import (
     Cost,
     Day,
     Extent,
+    Maker,
     Names,
     PriceSeen,
     RequestFilter,
@@ -204,6 +205,18 @@ def request_by_id(at: Connection, request_id: str) -> RequestSeen | None:
 
 
 # What the questions have in common
+
+
+def maker_of(at: Connection, answer_id: str) -> Maker | None:
+    """Who made the answer that gave itself this id; None: it is not in the ledger. Of several the latest."""
+    row = at.execute(
+        select(ATTEMPT.c.deployment, REQUEST.c.team)
+        .join_from(ATTEMPT, REQUEST, ATTEMPT.c.request_id == REQUEST.c.id)
+        .where(ATTEMPT.c.answer_id == answer_id)
+        .order_by(ATTEMPT.c.started_at_ms.desc())
+        .limit(1)
+    ).first()
+    return None if row is None else Maker(deployment=row[0], team=row[1])
 
 
 def _days(since: date, until: date) -> ColumnElement[bool]:

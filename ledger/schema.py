@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event, inspect
 from sqlalchemy.engine import URL, make_url
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest step."""
 
 _STEPS = Path(__file__).parent / "migrations"

@@ -140,7 +140,11 @@ class AttemptRow(SQLModel, table=True):
     """One upstream call, as it ended."""
 
     __tablename__ = "attempt"  # pyright: ignore[reportAssignmentType]
-    __table_args__ = (Index("attempt_by_moment", "started_at_ms"), {"sqlite_with_rowid": False})
+    __table_args__ = (
+        Index("attempt_by_moment", "started_at_ms"),
+        Index("attempt_by_answer", "answer_id"),
+        {"sqlite_with_rowid": False},
+    )
 
     request_id: str = _text(primary_key=True)
     n: int = _big(primary_key=True, sa_column_kwargs={"autoincrement": False})  # 1 for the first
@@ -148,6 +152,7 @@ class AttemptRow(SQLModel, table=True):
     provider: str = _text()
     model_called: str = _text()
     model_answered: str | None = _text()
+    answer_id: str | None = _text()  # the id the answer gave itself; null: none that somebody asks for later
     started_at_ms: int = _big()
     status: int | None = _big()  # the provider's HTTP status; null: it sent none
     state: str = _text()  # settled | estimated | unbilled

@@ -100,6 +100,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cached_on_wire: OnWire = "none"
     reasoning_on_wire: OnWire = "none"
     model: str | None = None  # the name the answer gives; None: it names none
+    answer_id: str | None = None  # the id the answer gives itself, on wires where somebody asks for it later
     service_tier: str | None = None  # the tier the answer names
     inference_geo: str | None = None  # the place the answer says it ran
     provider_cost_usd: Decimal | None = None  # the provider's own figure, exact

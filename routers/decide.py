@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Literal, Protocol
 
 import msgspec
+from msgspec import structs
 
 from routers.conditions import first_of, why_not
 from routers.facts import PATHS, Classification, RequestFacts
@@ -146,6 +147,35 @@ def decide(
         now=now,
         clock=clock,
     )
+
+
+def stay_with(
+    deployment: str,
+    decided: Decision | Refused,
+    policy: Policy,
+    facts: RequestFacts,
+    *,
+    limits: CallerLimits,
+    allowed_tiers: frozenset[str] | None,
+    health: Standing,
+    clock: float,
+) -> Decision | Refused:
+    """What was decided, for a request that goes on from an answer of this deployment: it can go nowhere else.
+
+    Where the decision leads there among others, rule and tier stay; else the deployment is pinned, if it may be had.
+    """
+    because = f'it goes on from an answer of "{deployment}"'
+    if deployment not in policy.deployments:
+        return Refused(code="no_deployment", message=f"{because}, which is not in the file any more")
+    if isinstance(decided, Decision) and deployment in decided.deployments:
+        return structs.replace(
+            decided,
+            deployments=(deployment,),
+            all_rest=health.is_open(deployment, clock),
+            because=(*decided.because, because),
+        )
+    fate = Fate(kind="deployment", target=deployment, because=because)
+    return _pinned(policy, fate, facts, limits, allowed_tiers, health, clock)
 
 
 def decide_in_full(

@@ -48,10 +48,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     total_seconds: float = 600.0  # from `open` to the last byte
 
 
+METHODS = frozenset({"GET", "POST", "DELETE"})
+"""What a provider may be asked with."""
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to send."""
 
-    method: str  # "POST" or "GET"
+    method: str  # one of METHODS
     path: str  # below the provider's base URL, with its query: "/chat/completions"
     headers: Sequence[
         tuple[bytes, bytes]

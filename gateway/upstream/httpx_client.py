@@ -15,7 +15,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from gateway.upstream import Call, FailureKind
+from gateway.upstream import METHODS, Call, FailureKind
 from gateway.upstream.connection import MAX_HEAD_BYTES, MAX_HEADERS, RESEND_SECONDS
 from gateway.upstream.deadlines import Alarm, Wheel
 from gateway.upstream.exchange import BufferedExchange
@@ -173,7 +173,7 @@ class HttpxUpstream:
     def _request_of(self, call: Call) -> httpx.Request:
         target = self._address.target(call.path)
         if (
-            call.method not in ("GET", "POST")
+            call.method not in METHODS
             or not call.path.startswith("/")
             or not is_plain(target)
             or " " in target

@@ -4,7 +4,7 @@ import asyncio
 import re
 from math import inf
 
-from gateway.upstream import Call
+from gateway.upstream import METHODS, Call
 from gateway.upstream.connection import OwnExchange
 from gateway.upstream.deadlines import Alarm
 from gateway.upstream.pool import Pool, PoolStanding
@@ -155,7 +155,7 @@ class OwnUpstream:
 
     def _start_of(self, method: str, path: str) -> bytes:
         target = self._address.target(path)
-        if method not in ("GET", "POST") or not path.startswith("/") or not is_plain(target) or " " in target:
+        if method not in METHODS or not path.startswith("/") or not is_plain(target) or " " in target:
             raise ValueError("not a request this client can send")
         start = b"%s %s HTTP/1.1\r\n%s" % (method.encode(), target.encode(), self._fixed)
         if len(self._starts) < _KNOWN_STARTS:

@@ -103,7 +103,7 @@ class AnswerMeter:
         self.finished = False
         """The answer said that it is at its end."""
         self.model: str | None = None  # the last name the answer gave
-        self.answer_id: str | None = None  # where it may be asked for later by its id
+        self.answer_id: str | None = None  # the id it gives itself, where somebody asks for it later
         self.service_tier: str | None = None
         self._splitter = EventSplitter()
         self._is_between = True  # nothing is held: the next byte begins an event
@@ -292,6 +292,7 @@ class AnswerMeter:
                 source="none",
                 flags=frozenset(flags),
                 model=self.model,
+                answer_id=self.answer_id,
                 service_tier=self.service_tier,
                 provider_cost_usd=provider_cost,
             )
@@ -331,6 +332,7 @@ class AnswerMeter:
             cached_on_wire="none" if counted is None else counted.cached_on_wire,
             reasoning_on_wire="none" if counted is None or estimates_output else counted.reasoning_on_wire,
             model=self.model,
+            answer_id=self.answer_id,
             service_tier=self.service_tier,
             inference_geo=self._inference_geo,
             provider_cost_usd=provider_cost,

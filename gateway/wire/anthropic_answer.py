@@ -21,6 +21,7 @@ from gateway.wire.sse import without_byte_order_mark
 from gateway.wire.text_length import json_length, utf8_length
 from pricing.tokens import Counter, quarter_of_bytes
 from pricing.usage import End, Reading
+from routers.session import clean_id
 
 _COUNTS: Final[Mapping[str, str]] = {
     "input_tokens": "input",
@@ -130,6 +131,9 @@ class MessagesAnswer(AnswerMeter):
         model = message.get("model")
         if model and isinstance(model, str):
             self.model = model
+        answer_id = message.get("id")
+        if isinstance(answer_id, str):
+            self.answer_id = clean_id(answer_id)
         content = message.get("content")
         if isinstance(content, list):
             for block in cast("list[object]", content):

@@ -27,6 +27,11 @@ class AskedRequest(Protocol):
         """The client reads the usage that a stream reports; False: it is asked for by us, and kept back."""
         ...
 
+    @property
+    def continues(self) -> str | None:
+        """The answer that this request goes on from."""
+        ...
+
     def peek(self) -> Peek:
         """The bounded look at its texts that the classifier takes."""
         ...
@@ -69,6 +74,7 @@ class Endpoint:
     facts_for: FactsFor = request.facts_for
     prepare: Prepare = request.prepare
     upstream_path: str  # below a provider's base URL
+    has_chains: bool = False  # a request may go on from an earlier answer (`continues`)
     default_headers: tuple[tuple[bytes, bytes], ...] = ()  # sent where the client sends none of that name
 
 

@@ -144,6 +144,11 @@ class ChatRequest(msgspec.Struct, frozen=True, eq=False, gc=False):
     has_audio: bool
 
     @property
+    def continues(self) -> None:
+        """A chat request goes on from nothing: it holds its whole conversation."""
+        return None
+
+    @property
     def facts(self) -> RequestFacts:
         """What the body alone says: no caller, no headers."""
         return facts_for(self, None, ())

@@ -186,6 +186,7 @@ def codes_in_the_program() -> dict[str, set[int]]:
         errors.model_not_found(""),
         errors.context_length_exceeded(""),
         errors.endpoint_not_served(""),
+        errors.answer_not_found(""),
         errors.not_found("/"),
         errors.method_not_allowed("GET", "/"),
         errors.request_timeout(""),

@@ -26,6 +26,7 @@ TABLE: list[tuple[GatewayError, int, str, str, bool | None, bool]] = [
     (errors.invalid_value("n", "x"), 400, "invalid_request_error", "invalid_value", False, False),
     (errors.unknown_parameter("x"), 400, "invalid_request_error", "unknown_parameter", False, False),
     (errors.model_not_found("x"), 404, "invalid_request_error", "model_not_found", False, False),
+    (errors.answer_not_found("x"), 404, "invalid_request_error", "answer_not_found", False, False),
     (
         errors.endpoint_not_served("x"), 404, "invalid_request_error", "endpoint_not_served", False, False,
     ),
