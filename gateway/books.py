@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway.live import Live, Services, Target
 from gateway.shared_state import Admission
 from ledger.entry import Admitted, Attempt, Closed, RequestState
-from pricing.cost import Cost, cost_at_ms
+from pricing.cost import UNMETERED, Cost, cost_at_ms
 from pricing.money import PicoUsd
 from pricing.savings import same_tokens_at_ms
 from pricing.usage import Reading, Usage
@@ -136,6 +136,8 @@ class Books:
         state = _STATE_OF[reading.source]
         if state == "settled" and "estimated_output" in reading.flags:
             state = "estimated"
+        elif cost.total is None and state == "unbilled":
+            state = "estimated"  # it is billed, and nobody here knows for what
         flags = reading.flags | cost.flags
         # In three parts, since Python is three times slower with more than fifteen keywords in one call.
         attempt = Attempt(
@@ -201,6 +203,8 @@ class Books:
             if reading.is_plain
             else usage.input_total + usage.output_total
         )
+        if cost.total is None and UNMETERED in flags:
+            tokens = self._facts.input_bytes  # as it was held
         self._settle(tried.admission, cost.total, target, tokens=tokens)
         return cost
 

@@ -23,7 +23,7 @@ from gateway.live import Live, Services
 from gateway.recorder import CannotRecord
 from gateway.shared_state import Admission
 from gateway.sink import AsgiSink, Receive, Scope, Send, Sink
-from gateway.wire.endpoints import ENDPOINTS, Endpoint
+from gateway.wire.endpoints import ENDPOINTS, Endpoint, other_at
 from gateway.wire.error_forms import ANTHROPIC, OPENAI, ErrorForm, form_at
 from gateway.wire.error_forms import RESPONSES as RESPONSES_FORM
 from gateway.wire.model_lists import anthropic_model_body, anthropic_model_list, model_body, model_list
@@ -43,6 +43,9 @@ LARGE_BODY = 512 * 1024
 NOT_WRITTEN = "this request could not be written down, so it is not sent"
 
 Headers = list[tuple[bytes, bytes]]
+
+_NO_MODEL = frozenset({"missing_field", "invalid_json", "unsupported_media_type"})
+"""What is wrong with the body of a request that is not of this API: it names no model in JSON."""
 
 _CREDENTIALS = frozenset({"key", "api_key", "api-key", "apikey", "token", "access_token"})  # in a query
 
@@ -71,7 +74,15 @@ class DataApp:
             elif path == b"/" and scope["method"] in ("HEAD", "GET"):
                 await sink.whole(200, answer_headers(scope, request_id, OPENAI), b"")
             else:
-                raise errors.not_found(path.decode("latin-1"))
+                endpoint = other_at(path) if scope["method"] == "POST" else None
+                if endpoint is None:
+                    raise errors.not_found(path.decode("latin-1"))
+                try:
+                    await self._ask(endpoint, scope, receive, sink, request_id)
+                except GatewayError as error:
+                    if error.code in _NO_MODEL:
+                        raise errors.not_found(path.decode("latin-1")) from None
+                    raise
         except GatewayError as error:
             self.services.metrics.refused(error.code)
             form = form_of(scope) if endpoint is None else endpoint.errors
@@ -97,6 +108,8 @@ class DataApp:
         request = (
             endpoint.read(body) if len(body) < LARGE_BODY else await asyncio.to_thread(endpoint.read, body)
         )
+        if endpoint.name == "other" and not names_a_deployment(live, request.model):
+            raise errors.not_found(scope["path"])
         facts = endpoint.facts_for(request, caller, asked.headers)
         seen = classify(facts, request.peek())
         goes_on_from = None
@@ -298,6 +311,12 @@ def anthropic_model_page(names: list[str], query: bytes) -> bytes:
     return anthropic_model_list(
         names, limit=int(limit), after=asked.get("after_id"), before=asked.get("before_id")
     )
+
+
+def names_a_deployment(live: Live, model: str) -> bool:
+    """True if a name leads to one deployment and nowhere else."""
+    fate = live.policy.fates.get(model)
+    return fate is not None and fate.kind == "deployment"
 
 
 def refusal_error(refused: Refused) -> GatewayError:

@@ -32,6 +32,9 @@ from routers.policy import Policy, TierSpec
 ASSUMED_OUTPUT_TOKENS = 16_384
 """What an answer is held for where neither the client, the tier nor the deployment sets a limit."""
 
+FREE = frozenset({"count_tokens"})
+"""Endpoints that no provider bills for."""
+
 IMAGE_TOKENS = 16_000  # held for a request with images: what they cost is not in its bytes
 
 
@@ -70,6 +73,10 @@ class Target:
 
         A token of text is at least one byte of the body, so the body's length bounds the input.
         """
+        if facts.endpoint in FREE:
+            return PicoUsd(0)
+        if facts.endpoint == "other":  # what it is billed by is not known, so no price of a token is
+            return None if self.ceiling is None else PicoUsd(facts.input_bytes * self.ceiling)
         input_tokens = facts.input_bytes + (IMAGE_TOKENS if facts.has_images else 0)
         price = worst_case_at_ms(
             self.book,

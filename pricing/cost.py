@@ -28,6 +28,9 @@ from pricing.usage import BUCKETS, Reading, Usage
 MISMATCH_PICO_USD = 100_000
 """A provider's own figure that is further from ours than this (0.0000001 USD) is flagged."""
 
+UNMETERED = "unmetered"
+"""The flag of an answer whose form is not known: what it used, and so what it cost, nobody knows."""
+
 _NO_FLAGS: frozenset[str] = frozenset()
 _UNPRICED = frozenset({"unpriced"})
 _NOTHING = PicoUsd(0)
@@ -84,9 +87,11 @@ def cost_of(
 
     `started_at` chooses the dated row; windows go by it or by `completed_at`, as the sheet says. The service
     tier is the answer's; only if it names none, the requested one. An answer that nothing is billed for
-    (`source` "none") costs 0, priced or not.
+    (`source` "none") costs 0, priced or not; one that is `UNMETERED` has no cost.
     """
     is_free = reading.source == "none"
+    if is_free and UNMETERED in reading.flags:
+        return Cost(total=None, flags=_UNPRICED, provider_cost_usd=reading.provider_cost_usd)
     found = book.find(reading.model, requested_model)
     row = None if found is None else found[1].row_at(started_at)
     if found is None or row is None:

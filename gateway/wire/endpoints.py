@@ -7,8 +7,9 @@ from typing import Any, Final, Protocol
 from gateway.auth import Caller
 from gateway.wire import openai_chat, request
 from gateway.wire.anthropic_messages import read_count_tokens, read_messages
-from gateway.wire.error_forms import ANTHROPIC, OPENAI, ErrorForm
+from gateway.wire.error_forms import ANTHROPIC, OPENAI, ErrorForm, form_at
 from gateway.wire.meters import METERS, Meter
+from gateway.wire.plain_requests import read_any
 from gateway.wire.splicing import Parameters, Prepared
 from routers.classify import Peek
 from routers.facts import PATHS, EndpointName, RequestFacts
@@ -16,6 +17,11 @@ from routers.facts import PATHS, EndpointName, RequestFacts
 
 class AskedRequest(Protocol):
     """A body that was read once, of any endpoint."""
+
+    @property
+    def model(self) -> str:
+        """The name the client sent."""
+        ...
 
     @property
     def stream(self) -> bool:
@@ -115,6 +121,29 @@ COUNT_TOKENS: Final = _endpoint(
     errors=ANTHROPIC,
     default_headers=(_ANTHROPIC_VERSION,),
 )
+
+_PATH_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/_.-"
+_LONGEST_PATH: Final = 256
+
+
+def other_at(path: bytes) -> Endpoint | None:
+    """Whatever a provider has at a path below /v1 that is no endpoint of ours; None: no plain path below it."""
+    if (
+        not path.startswith(b"/v1/")
+        or len(path) > _LONGEST_PATH
+        or path.translate(None, _PATH_BYTES)
+        or any(part in (b"", b".", b"..") for part in path[4:].split(b"/"))
+    ):
+        return None
+    return Endpoint(
+        name="other",
+        path=path,
+        read=read_any,
+        meter=METERS["unmetered"],
+        errors=form_at(path),
+        upstream_path=path[3:].decode("ascii"),
+    )
+
 
 ENDPOINTS: Final[Mapping[bytes, Endpoint]] = {
     endpoint.path: endpoint for endpoint in (CHAT, MESSAGES, COUNT_TOKENS)

@@ -62,7 +62,13 @@ def booked(reading: Reading, **ended: Any) -> tuple[Attempt, Closed, list[tuple[
         max_output_tokens=None,
     )
     entry = Admitted(id="r1", admitted_at_ms=STARTED_MS, key_id="k", team="t")
-    books = Books(cast("Services", one), cast("Live", one), entry, RequestFacts(model="m"), started=10.0)
+    books = Books(
+        cast("Services", one),
+        cast("Live", one),
+        entry,
+        RequestFacts(model="m", input_bytes=400),
+        started=10.0,
+    )
     tried = Try(1, target, cast("Admission", object()), 10.5, STARTED_MS)
     books.book(tried, reading, status=200, **ended)
     books.close(state="answered", status=200)
@@ -153,3 +159,15 @@ def test_an_estimated_output_is_written_down_with_its_range() -> None:
         output_high=64,
         flags=("a", "b"),
     )
+
+
+def test_what_nobody_could_meter_has_no_cost_and_is_no_fact():
+    unknown = Reading(usage=Usage(), source="none", flags=frozenset({"unmetered"}))
+    attempt, closed, settled = booked(unknown)
+    assert attempt.cost_pico_usd is None
+    assert attempt.flags == ("unmetered", "unpriced")
+    assert attempt.state == "estimated"
+    assert closed.cost_pico_usd is None
+    assert settled == [
+        (0, 400)
+    ]  # a budget is charged for as many tokens as the body has bytes, at the ceiling

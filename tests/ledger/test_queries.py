@@ -5,13 +5,15 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from ledger.answers import Extent, Names, RequestFilter
+from ledger.answers import Extent, Maker, Names, RequestFilter
 from ledger.entry import Admitted, Attempt, Closed
 from ledger.queries import (
     baselines_seen,
     extent,
     find_requests,
+    maker_of,
     mark_of,
     names_in,
     newest_config,
@@ -265,3 +267,11 @@ def test_the_ledger_says_its_extent_its_mark_its_file_and_its_baseline(ledger: L
         assert newest_config(at) == "new"
         assert baselines_seen(at, MONDAY, WEDNESDAY) == ("terra",)
         assert baselines_seen(at, TUESDAY, WEDNESDAY) == ()
+
+
+def test_who_made_an_answer_is_found_by_its_id(ledger: Ledger) -> None:
+    made = replace(attempt(), answer_id="resp_1")
+    ledger.append([request("req_1", made, team="search")])
+    with ledger.reading() as at:
+        assert maker_of(at, "resp_1") == Maker(deployment="luna", team="search")
+        assert maker_of(at, "resp_2") is None

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from routers.conditions import AnyOf, Condition, Range
-from routers.decide import CallerLimits, Decision, PassedOver, Refused, decide, decide_in_full, explain
-from routers.facts import Classification, RequestFacts
+from routers.decide import (
+    CallerLimits,
+    Decision,
+    PassedOver,
+    Refused,
+    decide,
+    decide_in_full,
+    explain,
+    stay_with,
+)
+from routers.facts import Classification, EndpointName, RequestFacts
 from routers.health import Health
 from routers.policy import Choice, Deployment, Policy, Rule, TierSpec, order_for_session, shared_order
 
@@ -32,6 +41,7 @@ def deployment(
     max_output_tokens: int | None = None,
     region: str | None = None,
     off_because: str | None = None,
+    endpoints: Sequence[EndpointName] = ("chat",),
 ) -> Deployment:
     return Deployment(
         name=name,
@@ -43,6 +53,7 @@ def deployment(
         max_output_tokens=max_output_tokens,
         region=region,
         off_because=off_because,
+        endpoints=frozenset(endpoints),
     )
 
 
@@ -618,3 +629,78 @@ def test_who_may_use_what_the_rules_lead_to_but_not_the_default_is_sent_elsewher
     house = policy(rules=[SMALL_TESTS])
     found = ask(house, limits=CallerLimits(tiers=frozenset({"small"})))
     assert planned(found) == ("default", "small", ("tiny", "luna"))
+
+
+# ── endpoints ──
+
+MIXED = policy(
+    deployment("terra", endpoints=("chat", "responses")),
+    deployment("claude", endpoints=("messages",)),
+    tiers=(
+        TierSpec(name="standard", choices=((("terra", 1),), (("claude", 1),))),
+        TierSpec(name="openai", choices=((("terra", 1),),)),
+    ),
+)
+
+
+def at(endpoint: EndpointName, model: str = "standard") -> RequestFacts:
+    return RequestFacts(endpoint=endpoint, model=model, session="s")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "deployments"), [("chat", ("terra",)), ("responses", ("terra",)), ("messages", ("claude",))]
+)
+def test_a_tier_answers_on_an_endpoint_with_those_that_serve_it(
+    endpoint: EndpointName, deployments: tuple[str, ...]
+) -> None:
+    assert planned(ask(MIXED, at(endpoint)))[2] == deployments
+
+
+def test_what_serves_another_endpoint_is_passed_over_with_the_reason() -> None:
+    found = ask(MIXED, at("messages"))
+    assert isinstance(found, Decision)
+    assert found.passed_over == (
+        PassedOver(deployment="terra", reason="it does not serve /v1/messages", kind="endpoint"),
+    )
+
+
+@pytest.mark.parametrize("model", ["openai", "terra", "model-terra"])
+def test_where_nobody_serves_an_endpoint_the_refusal_says_so(model: str) -> None:
+    code, message = refused(ask(MIXED, at("messages", model)))
+    assert code == "endpoint_not_served"
+    assert "it does not serve /v1/messages" in message
+
+
+def stayed(
+    name: str, facts: RequestFacts, limits: CallerLimits | None = None, allowed: frozenset[str] | None = None
+) -> Decision | Refused:
+    limits = limits or CallerLimits()
+    return stay_with(
+        name,
+        ask(policy(), facts, limits=limits),
+        policy(),
+        facts,
+        limits=limits,
+        allowed_tiers=allowed,
+        health=Health(),
+        clock=0.0,
+    )
+
+
+def test_what_goes_on_from_an_answer_stays_where_that_was_made() -> None:
+    facts = RequestFacts(model="standard", session="s")
+    assert planned(stayed("luna", facts)) == ("asked for by name", "standard", ("luna",))
+    assert planned(stayed("tiny", facts)) == ("pinned", "", ("tiny",))
+    found = stayed("luna", facts)
+    assert isinstance(found, Decision)
+    assert found.because[-1] == 'it goes on from an answer of "luna"'
+
+
+def test_staying_gives_nobody_what_their_key_does_not() -> None:
+    facts = RequestFacts(model="standard", session="s")
+    assert (
+        refused(stayed("tiny", facts, CallerLimits(tiers=frozenset({"standard"}))))[0] == "model_not_allowed"
+    )
+    assert refused(stayed("terra", facts, CallerLimits(regions=EU)))[0] == "model_not_allowed"
+    assert refused(stayed("tiny", facts, allowed=frozenset({"fast"})))[0] == "budget_exceeded"
+    assert refused(stayed("gone", facts))[0] == "no_deployment"
