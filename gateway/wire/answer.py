@@ -174,6 +174,20 @@ class AnswerMeter:
                 self._dropped = True
                 return b""
             return self._whole_events(data)
+        size = len(data)
+        if (
+            data[:6] == b"data: "
+            and data[-4:] == b"\r\n\r\n"
+            and data.find(b"\r") == size - 4
+            and data.find(b"\n") == size - 3
+            and self._is_between
+            and size <= MAX_EVENT_BYTES
+            and not self._done
+        ):
+            # The same in CRLF, as Google's come.
+            self._began = True
+            self._dropped = not self._event(data[6:])
+            return b"" if self._dropped else data
         return self._cut_events(data)
 
     def rest(self) -> bytes:
