@@ -5,6 +5,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.wire.answer import StreamProblem
 from gateway.wire.anthropic_answer import MessagesAnswer, read_whole_message
+from gateway.wire.converse_answer import ConverseAnswer, read_whole_converse
 from gateway.wire.free_answer import read_free
 from gateway.wire.gemini_answer import GenerateAnswer, read_whole_generated
 from gateway.wire.openai_chat_answer import ChatStream, read_whole
@@ -100,6 +101,7 @@ METERS: Final[Mapping[str, Meter]] = {
     "openai-chat": Meter(read_whole, ChatStream),
     "anthropic-messages": Meter(read_whole_message, MessagesAnswer),
     "gemini-generate": Meter(read_whole_generated, GenerateAnswer),
+    "bedrock-converse": Meter(read_whole_converse, ConverseAnswer),
     "anthropic-count-tokens": Meter(read_free, UnmeteredAnswer),
     "unmetered": Meter(read_unmetered, UnmeteredAnswer),
 }
